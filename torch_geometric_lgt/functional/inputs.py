@@ -99,14 +99,12 @@ class KernelInput:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ValueInput:
-    r"""Describes how values are computed from their input: by an optional linear part.
-
-    The linear part is a Linear layer given as :obj:`x`, :obj:`weight` and :obj:`bias`.
+class LinearInput:
+    r"""Describes values, or other outputs of a Linear layer, that are computed later.
 
     Attributes:
-        x (torch.Tensor): The input ``[N, F]``, often also the input of the keys; without
-            :obj:`weight` the values themselves, ``[N, H * D]``.
+        x (torch.Tensor): The input ``[N, F]``; without :obj:`weight` the output itself,
+            ``[N, H * D]``.
         weight (torch.Tensor, optional): ``[H * D, F]``.
         bias (torch.Tensor, optional): ``[H * D]``.
     """
@@ -116,17 +114,17 @@ class ValueInput:
     bias: DifferentiableOrNone = None
 
     def channels(self, heads: int) -> int:
-        r"""Returns :math:`D`, the channels of a value per head."""
+        r"""Returns :math:`D`, the channels of the output per head."""
         return (self.x.shape[1] if self.weight is None else self.weight.shape[0]) // heads
 
-    def aligned(self) -> 'ValueInput':
+    def aligned(self) -> 'LinearInput':
         r"""Returns a copy with weight and bias in the dtype of sums (:meth:`compute_dtype` of
         :obj:`x`), or the object itself if they have it."""
         dtype = compute_dtype(self.x.dtype)
         if has_dtype(dtype, self.weight, self.bias):
             return self
         weight, bias = convert(self.weight, dtype), convert(self.bias, dtype)
-        return ValueInput(x=self.x, weight=weight, bias=bias)
+        return LinearInput(x=self.x, weight=weight, bias=bias)
 
 
 def fold_projection(
@@ -256,7 +254,7 @@ def check_samples(kind: str, mask: Tensor | None) -> None:
         )
 
 
-def value_input(v: Tensor, k: Tensor) -> ValueInput:
+def value_input(v: Tensor, k: Tensor) -> LinearInput:
     r"""Returns the description of values :obj:`v` ``[N, H, D]`` that need no linear part; :obj:`k`
     ``[N, H, C]`` are the keys.
 
@@ -268,7 +266,7 @@ def value_input(v: Tensor, k: Tensor) -> ValueInput:
             f"'v' must have shape [{k.size(0)}, {k.size(1)}, D] beside the keys (got "
             f'{tuple(v.shape)})'
         )
-    return ValueInput(x=v.flatten(1))
+    return LinearInput(x=v.flatten(1))
 
 
 def check_projection(projection: Tensor | None) -> None:

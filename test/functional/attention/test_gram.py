@@ -8,7 +8,7 @@ from torch_geometric_lgt.functional._engine import gram as engine
 from torch_geometric_lgt.functional._engine.gram import affine_ratio, centres, gram
 from torch_geometric_lgt.functional.attention.gram import _map
 from torch_geometric_lgt.functional.attention.linear import LinearForm
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DIFFormerConv, SGFormerConv
 
@@ -181,7 +181,7 @@ def test_products_of_columns_need_a_wider_precision_than_the_input():
         x, weight = torch.ones(100, 4, dtype=dtype), torch.ones(4, 4, dtype=dtype)
         side = KernelInput(x=x, heads=1, kind='values', weight=weight)
         assert (
-            LinearForm(side, side, ValueInput(x=x, weight=weight), None, 'row').affine(
+            LinearForm(side, side, LinearInput(x=x, weight=weight), None, 'row').affine(
                 segments(None, 100)
             )
             is expected
@@ -221,8 +221,8 @@ def test_maps_of_half_precision_are_single():
     bias = torch.tensor([3.0]).bfloat16()
     centre = torch.tensor([[1.0, 2**-9]])
     for part, constant in (
-        (ValueInput(x=centre, weight=weight, bias=bias), 4 + 2**-8),
-        (ValueInput(x=centre, weight=weight), 1 + 2**-8),
+        (LinearInput(x=centre, weight=weight, bias=bias), 4 + 2**-8),
+        (LinearInput(x=centre, weight=weight), 1 + 2**-8),
     ):
         assert _map(part, 1, centre).flatten().tolist() == [1, 2, constant]
 
@@ -245,13 +245,13 @@ def test_products_of_columns_need_no_more_room_than_the_input_and_less_work(
 ):
     x, weight = torch.ones(num_nodes, width), torch.ones(4 * heads, width)
     side = KernelInput(x=x, heads=heads, kind='values', weight=weight)
-    form = LinearForm(side, side, ValueInput(x=x, weight=weight), None, 'row')
+    form = LinearForm(side, side, LinearInput(x=x, weight=weight), None, 'row')
     assert form.affine(segments(torch.arange(num_nodes) % graphs, num_nodes, graphs)) is expected
 
 
 def test_factors_of_half_precision_are_single():
     x = torch.ones(3, 4, dtype=torch.bfloat16)
-    side, value_input = KernelInput(x=x, heads=2, kind='values'), ValueInput(x=x)
+    side, value_input = KernelInput(x=x, heads=2, kind='values'), LinearInput(x=x)
     factor = LinearForm(side, side, value_input, value_input, 'row').factor(
         torch.tensor([3]), torch.full((1, 2), 4.0)
     )

@@ -8,7 +8,7 @@ import torch
 from torch_geometric_lgt.functional._engine.affine import Affine, AffineGrad
 from torch_geometric_lgt.functional._engine.dispatch import is_paired, is_plain, saves_products
 from torch_geometric_lgt.functional._engine.flops import pair_flops
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import chunk_elements, memory_elements
 from torch_geometric_lgt.functional.segment import Segments
 
@@ -92,7 +92,7 @@ def test_pairs_that_take_more_products_than_states():
 
 def test_flops_of_pairs_with_masks():
     """2 * 6 pairs, 4 products for the weights and 4 for the values; masks of rank 3 take 3."""
-    values = ValueInput(x=torch.ones(3, CHANNELS))
+    values = LinearInput(x=torch.ones(3, CHANNELS))
     masked = inputs(2, mask=torch.ones(2, 3))
     masked_keys = inputs(3, mask=torch.ones(3, 3))
 

@@ -5,7 +5,7 @@ import torch
 
 from torch_geometric_lgt.functional._engine.affine import Affine
 from torch_geometric_lgt.functional._engine.layout import rows, split
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kernel_input
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, kernel_input
 from torch_geometric_lgt.functional.numerics import inverse_of
 
 HALF, SINGLE = torch.bfloat16, torch.float32
@@ -89,7 +89,7 @@ def test_parameters_of_half_precision_take_part_in_single():
     assert {name: getattr(aligned, name).dtype for name in parts} == {'x': HALF} | dict.fromkeys(
         list(parts)[1:], SINGLE
     )
-    values = ValueInput(**{name: parts[name] for name in ('x', 'weight', 'bias')}).aligned()
+    values = LinearInput(**{name: parts[name] for name in ('x', 'weight', 'bias')}).aligned()
     assert [part.dtype for part in (values.x, values.weight, values.bias)] == [HALF, SINGLE, SINGLE]
 
 

@@ -10,7 +10,7 @@ from torch_geometric_lgt.functional import AttentionState, kernel_attention
 from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional.attention import kernel
 from torch_geometric_lgt.functional.attention.kernel import stores_states
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
@@ -211,7 +211,7 @@ def test_states_are_kept_that_need_no_more_room_than_the_keys(num_nodes, graphs,
         x=torch.ones(num_nodes, H * C), heads=H, kind='softmax', projection=torch.ones(M, C)
     )
     nodes = segments(torch.arange(num_nodes) % graphs, num_nodes, graphs)
-    assert stores_states(side, ValueInput(x=side.x), nodes) is expected
+    assert stores_states(side, LinearInput(x=side.x), nodes) is expected
 
 
 def test_many_small_graphs_keep_no_states():
@@ -307,7 +307,7 @@ def test_values_that_are_not_evaluated(store_states, batch, bias, rank, constant
     leaves += [mask for mask in masks if mask is not None]
     projection = torch.randn(4, C, dtype=torch.float64)
     nodes = segments(batch, 40)
-    values = ValueInput(x=x, weight=leaves[3], bias=leaves[4] if bias else None)
+    values = LinearInput(x=x, weight=leaves[3], bias=leaves[4] if bias else None)
 
     def run():
         queries, keys = (

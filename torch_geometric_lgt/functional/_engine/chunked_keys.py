@@ -27,7 +27,7 @@ from torch_geometric_lgt.functional._engine.layout import (
     noise_of,
     split,
 )
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import compute_dtype, neutral
 
 
@@ -50,7 +50,7 @@ def grad_key_features(
     return left @ right
 
 
-def sums_of_values(sums: Tensor, values: ValueInput, rank: int) -> Tensor:
+def sums_of_values(sums: Tensor, values: LinearInput, rank: int) -> Tensor:
     r"""Returns the sums over the keys of one head ``[G, 1, M, R * (D + 1)]`` from those of the
     input of the values, ``[G, 1, M, R * (F + 1)]``, by the linear part of :obj:`values`."""
     totals = sums[..., -rank:]
@@ -64,7 +64,7 @@ class Keys:
     r"""Computes the features of keys and builds states: for each graph the sums of the features of
     all keys, times their values and alone."""
 
-    def __init__(self, inputs: KernelInput, values: ValueInput) -> None:
+    def __init__(self, inputs: KernelInput, values: LinearInput) -> None:
         self.inputs, self.values = inputs, values
         heads = inputs.heads
         self.widths = heads * inputs.channels(), heads * values.channels(heads)
@@ -136,7 +136,8 @@ class Keys:
         tensors, each a chunk that is computed together."""
         inputs, values = self.inputs, self.values
         if graphs > 0 and defers_values(inputs, values, count_nodes(chunks) // graphs):
-            of_inputs, maximum, squares = Keys(inputs, ValueInput(x=values.x)).build(graphs, chunks)
+            keys = Keys(inputs, LinearInput(x=values.x))
+            of_inputs, maximum, squares = keys.build(graphs, chunks)
             return sums_of_values(of_inputs, values, inputs.rank()), maximum, squares
         sums, maximum, squares = self.empty_state(graphs)
         # [G, H, W, M], wide by features: the faster shape of the product
@@ -165,7 +166,7 @@ class KeyGrads(Keys):
     :obj:`shared` ``[N, F]``, if given: the gradient of queries with the same input."""
 
     def __init__(
-        self, inputs: KernelInput, values: ValueInput, shared: Tensor | None = None
+        self, inputs: KernelInput, values: LinearInput, shared: Tensor | None = None
     ) -> None:
         super().__init__(inputs, values)
         self.shared, self.grad = shared is not None, AffineGrad(self.affine, shared)

@@ -1,10 +1,10 @@
 # W = R * (D + 1) columns of a state.
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 
 
 def build_flops(
     keys: KernelInput,
-    values: ValueInput,
+    values: LinearInput,
     backward: bool = False,
     nodes: int | None = None,
     deferred: tuple[int, int] = (0, 0),
@@ -53,7 +53,7 @@ def read_flops(
 def pair_flops(
     queries: KernelInput,
     keys: KernelInput,
-    values: ValueInput,
+    values: LinearInput,
     backward: bool,
     targets: int,
     sources: int,
@@ -75,7 +75,7 @@ def pair_flops(
     return linear + features + weights + sums + masks
 
 
-def _linear(inputs: KernelInput | ValueInput) -> int:
+def _linear(inputs: KernelInput | LinearInput) -> int:
     weights = [inputs.weight, inputs.head_projection if isinstance(inputs, KernelInput) else None]
     return 2 * sum(weight.numel() for weight in weights if weight is not None)
 

@@ -2,7 +2,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
 
 CHUNK_ELEMENTS = 1 << 18
@@ -17,7 +17,7 @@ def rows(inputs: KernelInput) -> int:
     return min(most, max(64, elements // (inputs.heads * inputs.num_features())))
 
 
-def defers_values(inputs: KernelInput, values: ValueInput, num_nodes: Any) -> Any:
+def defers_values(inputs: KernelInput, values: LinearInput, num_nodes: Any) -> Any:
     r"""Returns whether the linear part of the values multiplies the finished sums over the keys of
     a graph, and not each value: for one head and one sample, if this takes no more products and the
     sums of the values' input are no larger.

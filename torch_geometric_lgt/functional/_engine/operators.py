@@ -18,7 +18,7 @@ from torch_geometric_lgt.functional._engine.dispatch import (
 from torch_geometric_lgt.functional._engine.flops import build_flops, pair_flops, read_flops
 from torch_geometric_lgt.functional._engine.layout import count_nodes, defers_values
 from torch_geometric_lgt.functional._engine.pairwise import PairwiseBackend
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
 from torch_geometric_lgt.functional.segment import Group, Segments, iterate_groups
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
@@ -32,7 +32,7 @@ class BuildArguments(Arguments):
     belongs to which graph."""
 
     keys: KernelInput
-    values: ValueInput
+    values: LinearInput
     nodes: Segments
     shares: ClassVar = {'values.x': 'keys.x'}
 
@@ -59,7 +59,7 @@ class AttendArguments(Arguments):
     queries: KernelInput
     targets: Segments
     keys: KernelInput
-    values: ValueInput
+    values: LinearInput
     sources: Segments
     factor: DifferentiableOrNone
     store_states: bool
@@ -255,7 +255,7 @@ def _(arguments: AttendArguments):
     return *empty_read(arguments.queries, values.channels(arguments.queries.heads)), *state[:2]
 
 
-def count_deferred(keys: KernelInput, values: ValueInput, sizes: Tensor) -> tuple[int, int]:
+def count_deferred(keys: KernelInput, values: LinearInput, sizes: Tensor) -> tuple[int, int]:
     r"""Returns the number of graphs with :obj:`sizes` ``[B]`` whose values are not evaluated
     (:meth:`defers_values`), and the number of their nodes."""
     if is_fused(keys, values.channels(keys.heads)) or is_fake(sizes) or sizes.is_meta:

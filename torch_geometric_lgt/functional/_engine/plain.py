@@ -16,7 +16,7 @@ from torch_geometric_lgt.functional._engine.features import guarded, largest, sc
 from torch_geometric_lgt.functional._engine.layout import both_masks, join, split
 from torch_geometric_lgt.functional._engine.operators import AttendArguments
 from torch_geometric_lgt.functional.feature_maps import UnitRows
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
     convert,
@@ -138,7 +138,7 @@ def _split(x: Tensor, graphs: int, heads: int) -> Tensor:
     return x.view(graphs, x.size(0) // graphs, heads, x.size(1) // heads)
 
 
-def _evaluate(inputs: KernelInput | ValueInput, x: Tensor, graphs: int, heads: int) -> Tensor:
+def _evaluate(inputs: KernelInput | LinearInput, x: Tensor, graphs: int, heads: int) -> Tensor:
     r"""Evaluates the linear part of :obj:`inputs` at the rows :obj:`x` ``[B * n, F]`` of its input.
     Returns queries, keys or values ``[B, n, H, C]``."""
     x = cast(Tensor, convert(x, compute_dtype(x.dtype)))

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.gram import affine_ratio, centres, gram
 from torch_geometric_lgt.functional.attention.state import AttentionState
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, rounding_share
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, rounding_share
 from torch_geometric_lgt.functional.numerics import convert
 from torch_geometric_lgt.functional.segment import Segments
 
@@ -14,7 +14,7 @@ from torch_geometric_lgt.functional.segment import Segments
 def gram_state(
     queries: KernelInput,
     keys: KernelInput,
-    values: ValueInput,
+    values: LinearInput,
     sources: Segments,
     targets: Segments,
 ) -> AttentionState:
@@ -46,7 +46,7 @@ def gram_state(
 
 
 def gram_read(
-    state: AttentionState, queries: KernelInput, self_values: ValueInput | None, targets: Segments
+    state: AttentionState, queries: KernelInput, self_values: LinearInput | None, targets: Segments
 ) -> Tensor:
     r"""Computes the outputs ``[N_t, H * D]`` of queries from a state (sums over all keys of a
     graph), without evaluating the queries.
@@ -72,7 +72,7 @@ def gram_read(
     return affine_ratio(queries.x, numerator, denominator, centre, targets, least)
 
 
-def _map(part: KernelInput | ValueInput, heads: int, centre: Tensor) -> Tensor:
+def _map(part: KernelInput | LinearInput, heads: int, centre: Tensor) -> Tensor:
     r"""Returns the coefficients ``[B, F + 1, H, C]`` of the linear part (Linear layer) of
     :obj:`part` as an affine map of the input minus :obj:`centre` ``[B, F]``. The last row is the
     constant."""

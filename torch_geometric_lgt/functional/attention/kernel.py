@@ -11,7 +11,7 @@ from torch_geometric_lgt.functional._engine.dispatch import is_fused, is_plain
 from torch_geometric_lgt.functional.attention.state import check_fit
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
-    ValueInput,
+    LinearInput,
     fold_projection,
     folding_saves_work,
     kernel_input,
@@ -162,7 +162,7 @@ def node_pair(
 def attend(
     queries: KernelInput,
     keys: KernelInput,
-    values: ValueInput,
+    values: LinearInput,
     sources: Segments,
     targets: Segments,
     factor: Tensor | None = None,
@@ -215,7 +215,7 @@ def folded(queries: KernelInput) -> KernelInput:
     )
 
 
-def stores_states(keys: KernelInput, values: ValueInput, nodes: Segments) -> bool:
+def stores_states(keys: KernelInput, values: LinearInput, nodes: Segments) -> bool:
     r"""Returns whether the states (sums over all keys) of all graphs have at most as many numbers
     as the input of the keys. Returns :obj:`False` for an exported program, which serves any number
     of nodes."""

@@ -19,7 +19,7 @@ from torch_geometric_lgt.functional.attention.state import (
     read_state,
     sums_of_squares,
 )
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, value_input
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, value_input
 from torch_geometric_lgt.functional.numerics import compute_dtype, without_autocast
 from torch_geometric_lgt.functional.segment import Segments
 
@@ -99,7 +99,7 @@ def linear_attention(
     queries, keys = (KernelInput(x=x.flatten(1), heads=q.size(1), kind=kind) for x in (q, k))
     check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
-    self_values = None if self_value is None else ValueInput(x=self_value.flatten(1))
+    self_values = None if self_value is None else LinearInput(x=self_value.flatten(1))
     form = LinearForm(queries, keys, value_input(v, k), self_values, norm)
     return linear_attend(form, sources, targets).unflatten(1, (q.size(1), -1))
 
@@ -110,8 +110,8 @@ class LinearForm(NamedTuple):
 
     queries: KernelInput
     keys: KernelInput
-    values: ValueInput
-    self_values: ValueInput | None
+    values: LinearInput
+    self_values: LinearInput | None
     norm: str
 
     def affine(self, nodes: Segments) -> bool:
@@ -149,7 +149,7 @@ class LinearForm(NamedTuple):
             return False
         return is_plain(self.queries, self.keys, channels, targets, sources)
 
-    def with_values(self, is_autocast: bool = True) -> tuple[KernelInput, ValueInput]:
+    def with_values(self, is_autocast: bool = True) -> tuple[KernelInput, LinearInput]:
         r"""Evaluates the self values of the queries, if there are any. Returns the queries with
         evaluated self values, and the values. If both have the same values, they share one
         evaluated tensor. If :obj:`is_autocast` is :obj:`False`, they are evaluated outside autocast
@@ -167,7 +167,7 @@ class LinearForm(NamedTuple):
                 evaluated = linear(x, cast(Tensor, part.weight), part.bias)
         shared = self.self_values is self.values and self.queries.x is self.keys.x
         queries = replace(self.queries, self_value=evaluated)
-        return queries, ValueInput(x=evaluated) if shared else self.values
+        return queries, LinearInput(x=evaluated) if shared else self.values
 
     def squares(self, sources: Segments, targets: Segments) -> tuple[Tensor, Tensor]:
         r"""Computes the sums of squares of the keys and of the queries of each graph, ``[B, H]``

@@ -11,7 +11,12 @@ from torch import Tensor
 from torch_geometric_lgt._io import read_tensors, write_tensors
 from torch_geometric_lgt.distributed import all_reduce_max, all_reduce_sum
 from torch_geometric_lgt.functional._engine import operators
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kernel_input, value_input
+from torch_geometric_lgt.functional.inputs import (
+    KernelInput,
+    LinearInput,
+    kernel_input,
+    value_input,
+)
 from torch_geometric_lgt.functional.numerics import compute_dtype, neutral
 from torch_geometric_lgt.functional.segment import Segments, segments
 
@@ -467,7 +472,7 @@ class AttentionState:
 
 def build_state(
     keys: KernelInput,
-    values: ValueInput,
+    values: LinearInput,
     nodes: Segments,
     query_squares: Tensor | None = None,
 ) -> AttentionState:
@@ -503,7 +508,7 @@ def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
     plain = replace(
         inputs, mask=None, projection=None, kind='values', noise=None, samples=1, self_value=None
     )
-    no_values = ValueInput(x=inputs.x, weight=inputs.x.new_empty((0, inputs.x.size(1))))
+    no_values = LinearInput(x=inputs.x, weight=inputs.x.new_empty((0, inputs.x.size(1))))
     return build_state(plain, no_values, nodes).squares
 
 

@@ -6,7 +6,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.inputs import ValueInput
+from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_channels,
@@ -155,14 +155,14 @@ class AttentionLayer(MessagePassing):
     def _value(self, x: Tensor) -> Tensor:
         return x if self.lin_value is None else self.lin_value(x)
 
-    def _values(self, x: Tensor) -> ValueInput:
+    def _values(self, x: Tensor) -> LinearInput:
         r"""Describes, without computing them, the values ``[N, H * D]`` of the input :obj:`x`
         ``[N, F]``: as :obj:`x` with the weight and bias of :obj:`lin_value`, or as :obj:`x`
         alone."""
         if self.lin_value is None:
-            return ValueInput(x=x)
+            return LinearInput(x=x)
         x, weight, bias = linear_part(self.lin_value, x)
-        return ValueInput(x=x, weight=weight, bias=bias)
+        return LinearInput(x=x, weight=weight, bias=bias)
 
     @staticmethod
     def _targets(

@@ -14,7 +14,7 @@ from torch_geometric_lgt.functional.attention.scores import attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state, read_state
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
-    ValueInput,
+    LinearInput,
     check_projection,
     fold_head_projection,
 )
@@ -221,7 +221,7 @@ class KernelLayer(AttentionLayer):
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
         keys = self._keys(self._key_input(x_src, p_src), masks[0], self.key_noise(x_src))
-        values = self._values(x_src) if value is None else ValueInput(x=value)
+        values = self._values(x_src) if value is None else LinearInput(x=value)
         return attend(queries, keys, values, sources, targets)
 
     def _scores(

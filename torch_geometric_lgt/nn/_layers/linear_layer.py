@@ -15,7 +15,7 @@ from torch_geometric_lgt.functional.attention.linear import (
 )
 from torch_geometric_lgt.functional.attention.scores import attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
@@ -65,7 +65,7 @@ class LinearLayer(AttentionLayer):
         p_src, p_dst = position_pair(position)
         queries = self._kernel_input(self._key_input(x_dst, p_dst), self.lin_query)
         keys = self._kernel_input(self._key_input(x_src, p_src), self.lin_key)
-        values = self._values(x_src) if value is None else ValueInput(x=value)
+        values = self._values(x_src) if value is None else LinearInput(x=value)
         if not self.self_term:
             return LinearForm(queries, keys, values, None, self.norm)
         self_values = values if x_src is x_dst else self._values(x_dst)
@@ -82,7 +82,7 @@ class LinearLayer(AttentionLayer):
         values = (
             self._values(x)
             if self.self_term
-            else ValueInput(x=queries.x, weight=queries.weight, bias=queries.bias)
+            else LinearInput(x=queries.x, weight=queries.weight, bias=queries.bias)
         )
         return LinearForm(queries, queries, values, values if self.self_term else None, self.norm)
 
