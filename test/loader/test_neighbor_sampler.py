@@ -9,6 +9,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkLoader, LinkNeighborLoader
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
+from torch_geometric.transforms import AddSelfLoops
 from torch_geometric.utils import k_hop_subgraph, to_undirected
 
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler

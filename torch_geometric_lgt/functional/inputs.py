@@ -5,6 +5,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional.feature_maps import MAPS, Map
@@ -125,6 +126,13 @@ class LinearInput:
             return self
         weight, bias = convert(self.weight, dtype), convert(self.bias, dtype)
         return LinearInput(x=self.x, weight=weight, bias=bias)
+
+    def output(self) -> Tensor:
+        r"""Computes the output ``[N, H * D]`` in at least single precision."""
+        x = self.x.to(compute_dtype(self.x.dtype))
+        if self.weight is None:
+            return x
+        return linear(x, self.weight.to(x.dtype), convert(self.bias, x.dtype))
 
 
 def fold_projection(

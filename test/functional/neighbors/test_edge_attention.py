@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention, row_normalized
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 
@@ -23,8 +24,8 @@ def test_work_is_that_of_the_nodes_and_edges_that_take_part(mask, targets, sourc
         else torch.zeros(6, dtype=torch.bool).index_fill_(0, torch.tensor(mask), True)
     )
     inputs = (
-        (x_dst, weight, None),
-        (x_src, weight, None),
+        LinearInput(x=x_dst, weight=weight),
+        LinearInput(x=x_src, weight=weight),
         v,
         sorted_edges(edge_index, 9, 6),
         chosen,

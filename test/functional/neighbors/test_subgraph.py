@@ -1,6 +1,7 @@
 import torch
 
-from torch_geometric_lgt.functional.neighbors.subgraph import expand_rows, project
+from torch_geometric_lgt.functional.inputs import LinearInput
+from torch_geometric_lgt.functional.neighbors.subgraph import expand_rows
 
 
 def test_half_precision_is_projected_in_single_and_expanded_in_half():
@@ -8,8 +9,8 @@ def test_half_precision_is_projected_in_single_and_expanded_in_half():
     x, weight, bias = (
         torch.tensor(part).bfloat16() for part in ([[1, 2**-9]], [[1.0, 1.0]], [2**-12])
     )
-    assert project(x, weight, bias).tolist() == [[1 + 2**-9 + 2**-12]]
-    assert project(x, weight, None).dtype == torch.float32
+    assert LinearInput(x=x, weight=weight, bias=bias).output().tolist() == [[1 + 2**-9 + 2**-12]]
+    assert LinearInput(x=x, weight=weight).output().dtype == torch.float32
     back = expand_rows(torch.tensor([[3.0]]), torch.tensor([1]), x.new_empty(2, 0))
     assert (back.tolist(), back.dtype) == ([[0], [3]], torch.bfloat16)
     assert expand_rows(torch.ones(1, 1), None, x).dtype == torch.bfloat16

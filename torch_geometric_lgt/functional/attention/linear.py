@@ -1,7 +1,7 @@
 # N nodes (N_s source, N_t target), B graphs, H heads, C channels per head, D channels of a value, M
 # features.
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -162,9 +162,8 @@ class LinearForm(NamedTuple):
         elif is_autocast:
             evaluated = linear(x, part.weight, part.bias)
         else:
-            part, x = part.aligned(), x.to(compute_dtype(x.dtype))
             with without_autocast(x.device.type):
-                evaluated = linear(x, cast(Tensor, part.weight), part.bias)
+                evaluated = part.output()
         shared = self.self_values is self.values and self.queries.x is self.keys.x
         queries = replace(self.queries, self_value=evaluated)
         return queries, LinearInput(x=evaluated) if shared else self.values

@@ -5,6 +5,7 @@ from torch_geometric.utils import scatter, softmax
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.custom_op import operator
+from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, SortedEdges
 from torch_geometric_lgt.functional.neighbors.edge_sums import (
     distance_grads,
@@ -16,9 +17,8 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import weighted_degre
 from torch_geometric_lgt.functional.neighbors.subgraph import (
     Subgraph,
     expand_rows,
-    projected,
-    projected_flops,
-    projected_grads,
+    linear_flops,
+    linear_grads,
     select_rows,
 )
 from torch_geometric_lgt.functional.numerics import (
@@ -33,12 +33,8 @@ from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 class EdgeAttentionArguments(Arguments):
     r"""Holds the arguments of the operator behind :meth:`edge_attention`."""
 
-    x_src: Differentiable
-    x_dst: Differentiable
-    query_weight: DifferentiableOrNone
-    query_bias: DifferentiableOrNone
-    key_weight: DifferentiableOrNone
-    key_bias: DifferentiableOrNone
+    keys: LinearInput
+    queries: LinearInput
     v: Differentiable
     edge_weight: DifferentiableOrNone
     edge_index: Tensor
@@ -57,8 +53,8 @@ class DistanceArguments(Arguments):
 
 
 def edge_attention(
-    query: tuple[Tensor, Tensor | None, Tensor | None],
-    key: tuple[Tensor, Tensor | None, Tensor | None],
+    queries: LinearInput,
+    keys: LinearInput,
     v: Tensor,
     edges: SortedEdges,
     mask: Tensor | None,
@@ -78,9 +74,8 @@ def edge_attention(
     exponential.
 
     Args:
-        query (tuple): Input ``[N_t, F]``, weight ``[H * C, F]`` and bias ``[H * C]`` of the
-            queries. Without a weight the input is the queries.
-        key (tuple): Input ``[N_s, F]``, weight and bias of the keys, likewise.
+        queries (LinearInput): The linear part of the queries ``[N_t, H * C]``.
+        keys (LinearInput): The linear part of the keys ``[N_s, H * C]``.
         v (torch.Tensor): Values ``[N_s, H * C]``.
         edges (SortedEdges): ``[2, E]``, sources and targets, with weights if there are any.
         mask (torch.Tensor, optional): Bools ``[N_t]``, the targets that attend; :obj:`None` means
@@ -91,16 +86,11 @@ def edge_attention(
         ``[N_t, H * C]``
     """
     if mask is not None and is_capturing():  # the number of targets that attend is not known
-        out = edge_attention(query, key, v, edges, None, heads)
+        out = edge_attention(queries, keys, v, edges, None, heads)
         return out.masked_fill(~mask[:, None], 0)
-    (x_dst, query_weight, query_bias), (x_src, key_weight, key_bias) = query, key
     arguments = EdgeAttentionArguments(
-        x_src=x_src,
-        x_dst=x_dst,
-        query_weight=query_weight,
-        query_bias=query_bias,
-        key_weight=key_weight,
-        key_bias=key_bias,
+        keys=keys,
+        queries=queries,
         v=v,
         edge_weight=edges.weight,
         edge_index=edges.edge_index,
@@ -211,25 +201,26 @@ def _expand_edges(
 
 @operator(EdgeAttentionArguments, returns=('out',))
 def _edge_attention(arguments: EdgeAttentionArguments) -> Tensor:
-    x_src, x_dst, v = arguments.x_src, arguments.x_dst, arguments.v
-    edge_index, mask = arguments.edge_index, arguments.mask
-    part = Subgraph.into(edge_index, mask, x_src.size(0))
-    _, _, k, q = projected(arguments, part)
+    v, edge_index, mask = arguments.v, arguments.edge_index, arguments.mask
+    part = Subgraph.into(edge_index, mask, arguments.keys.x.size(0))
+    queries, keys = part.select(arguments.queries, arguments.keys)
+    q, k = queries.output(), keys.output()
     edge_weight = _select_edges(arguments.edge_weight, edge_index, mask)
     weight = edge_softmax(k, q, part.edges, arguments.heads, edge_weight)
     out = sums(select_rows(v, part.sources), part.rows(arguments.orders, q.size(0)), weight)
-    return expand_rows(out, part.targets, v.new_empty(x_dst.size(0), 0))
+    return expand_rows(out, part.targets, v.new_empty(arguments.queries.x.size(0), 0))
 
 
 @_edge_attention.backward(outputs=('out',))
 def _(arguments: EdgeAttentionArguments, grad, _saved):
-    x_src, v = arguments.x_src, arguments.v
+    v, heads = arguments.v, arguments.heads
     edge_weight, edge_index = arguments.edge_weight, arguments.edge_index
-    mask, heads = arguments.mask, arguments.heads
-    part = Subgraph.into(edge_index, mask, x_src.size(0))
+    mask = arguments.mask
+    part = Subgraph.into(edge_index, mask, arguments.keys.x.size(0))
     target = part.edges[1]
     value, grad_out = select_rows(v, part.sources), select_rows(grad.out, part.targets)
-    key_x, query_x, k, q = projected(arguments, part)
+    queries, keys = part.select(arguments.queries, arguments.keys)
+    q, k = queries.output(), keys.output()
     by_target = part.rows(arguments.orders, q.size(0))
     by_source = part.rows(arguments.orders, k.size(0), by_source=True)
     part_weight = _select_edges(edge_weight, edge_index, mask)
@@ -244,7 +235,9 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
         grad_edge_weight = _expand_edges(grad_part, edge_weight, edge_index, mask)
     grad_score = grad_weight.mul_(weight).mul_((q.size(1) // heads) ** -0.5)
     grad_k, grad_q = sums(q, by_source, grad_score), sums(k, by_target, grad_score)
-    return projected_grads(arguments, part, key_x, query_x, grad_k, grad_q) | {
+    return {
+        'queries': linear_grads(grad_q, queries, part.targets, arguments.queries.x),
+        'keys': linear_grads(grad_k, keys, part.sources, arguments.keys.x),
         'v': expand_rows(sums(grad_out, by_source, weight), part.sources, v),
         'edge_weight': grad_edge_weight,
     }
@@ -252,7 +245,7 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
 
 @_edge_attention.fake
 def _(arguments: EdgeAttentionArguments):
-    return arguments.v.new_empty((arguments.x_dst.shape[0], arguments.v.shape[1]))
+    return arguments.v.new_empty((arguments.queries.x.shape[0], arguments.v.shape[1]))
 
 
 @operator(DistanceArguments, returns=('distance',))
@@ -273,12 +266,11 @@ def _(arguments: DistanceArguments):
 
 
 def _attend_flops(arguments: EdgeAttentionArguments, backward: bool = False) -> int:
-    x_src, x_dst, v = arguments.x_src, arguments.x_dst, arguments.v
-    query_weight = arguments.query_weight
-    part = Subgraph.into(arguments.edge_index, arguments.mask, x_src.size(0))
-    projections = projected_flops(arguments, part)
-    width = x_dst.size(1) if query_weight is None else query_weight.size(0)
-    score, read = (2 * part.edges.size(1) * size for size in (width, v.size(1)))
+    queries, keys = arguments.queries, arguments.keys
+    part = Subgraph.into(arguments.edge_index, arguments.mask, keys.x.size(0))
+    projections = linear_flops(queries, part.targets) + linear_flops(keys, part.sources)
+    widths = queries.channels(1), arguments.v.size(1)
+    score, read = (2 * part.edges.size(1) * width for width in widths)
     return 3 * projections + 3 * score + 2 * read if backward else projections + score + read
 
 

@@ -4,28 +4,24 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.custom_op import operator
+from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors.edge_sums import factor_grads, multiplied
 from torch_geometric_lgt.functional.neighbors.subgraph import (
     Subgraph,
-    projected,
-    projected_flops,
-    projected_grads,
+    linear_flops,
+    linear_grads,
     select_rows,
 )
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import is_capturing
-from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
+from torch_geometric_lgt.typing import Differentiable
 
 
 class EdgeScoreArguments(Arguments):
     r"""Holds the arguments of the operator behind :meth:`edge_scores`."""
 
-    x_src: Differentiable
-    x_dst: Differentiable
-    query_weight: DifferentiableOrNone
-    query_bias: DifferentiableOrNone
-    key_weight: DifferentiableOrNone
-    key_bias: DifferentiableOrNone
+    keys: LinearInput
+    queries: LinearInput
     value: Differentiable
     edge_index: Tensor
     mask: Tensor | None
@@ -34,8 +30,8 @@ class EdgeScoreArguments(Arguments):
 
 
 def edge_scores(
-    query: tuple[Tensor, Tensor | None, Tensor | None],
-    key: tuple[Tensor, Tensor | None, Tensor | None],
+    queries: LinearInput,
+    keys: LinearInput,
     value: Tensor,
     edge_index: Tensor,
     mask: Tensor | None,
@@ -56,9 +52,8 @@ def edge_scores(
     both again.
 
     Args:
-        query (tuple): Input ``[N_t, F]``, weight ``[H * C, F]`` and bias ``[H * C]`` of the
-            queries. Without a weight the input is the queries.
-        key (tuple): Input ``[N_s, F]``, weight and bias of the keys, likewise.
+        queries (LinearInput): The linear part of the queries ``[N_t, H * C]``.
+        keys (LinearInput): The linear part of the keys ``[N_s, H * C]``.
         value (torch.Tensor): The projected features of the edges ``[E, H * C]``.
         edge_index (torch.Tensor): ``[2, E]``, sources and targets.
         mask (torch.Tensor, optional): Bools ``[N_t]``, the targets that attend; :obj:`None` means
@@ -71,16 +66,11 @@ def edge_scores(
         ``[E, H * C]``, in at least single precision
     """
     if mask is not None and is_capturing():  # the number of edges with scores is not known
-        score = edge_scores(query, key, value, edge_index, None, heads, is_distance)
+        score = edge_scores(queries, keys, value, edge_index, None, heads, is_distance)
         return torch.where(mask[edge_index[1]][:, None], score, value.to(score.dtype))
-    (x_dst, query_weight, query_bias), (x_src, key_weight, key_bias) = query, key
     arguments = EdgeScoreArguments(
-        x_src=x_src,
-        x_dst=x_dst,
-        query_weight=query_weight,
-        query_bias=query_bias,
-        key_weight=key_weight,
-        key_bias=key_bias,
+        keys=keys,
+        queries=queries,
         value=value,
         edge_index=edge_index,
         mask=mask,
@@ -103,8 +93,9 @@ def _attending(arguments: EdgeScoreArguments) -> Tensor | None:
 @operator(EdgeScoreArguments, returns=('score',))
 def _edge_scores(arguments: EdgeScoreArguments) -> Tensor:
     value = arguments.value
-    part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.x_src.size(0))
-    _, _, k, q = projected(arguments, part)
+    part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.keys.x.size(0))
+    queries, keys = part.select(arguments.queries, arguments.keys)
+    q, k = queries.output(), keys.output()
     edges, scale = _attending(arguments), _scale(arguments)
     score = multiplied(k, q, select_rows(value, edges), part.edges, scale, arguments.is_distance)
     if edges is None:
@@ -115,8 +106,9 @@ def _edge_scores(arguments: EdgeScoreArguments) -> Tensor:
 @_edge_scores.backward(outputs=('score',))
 def _(arguments: EdgeScoreArguments, grad, _saved):
     value = arguments.value
-    part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.x_src.size(0))
-    key_x, query_x, k, q = projected(arguments, part)
+    part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.keys.x.size(0))
+    queries, keys = part.select(arguments.queries, arguments.keys)
+    q, k = queries.output(), keys.output()
     edges, scale = _attending(arguments), _scale(arguments)
     grad_k, grad_q, grad_value = factor_grads(
         select_rows(grad.score, edges),
@@ -129,7 +121,9 @@ def _(arguments: EdgeScoreArguments, grad, _saved):
     )
     if edges is not None:
         grad_value = grad.score.to(value.dtype, copy=True).index_copy_(0, edges, grad_value)
-    return projected_grads(arguments, part, key_x, query_x, grad_k, grad_q) | {
+    return {
+        'queries': linear_grads(grad_q, queries, part.targets, arguments.queries.x),
+        'keys': linear_grads(grad_k, keys, part.sources, arguments.keys.x),
         'value': grad_value,
     }
 
@@ -141,8 +135,9 @@ def _(arguments: EdgeScoreArguments):
 
 
 def _flops(arguments: EdgeScoreArguments, backward: bool = False) -> int:
-    part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.x_src.size(0))
-    projections = projected_flops(arguments, part)
+    queries, keys = arguments.queries, arguments.keys
+    part = Subgraph.into(arguments.edge_index, arguments.mask, keys.x.size(0))
+    projections = linear_flops(queries, part.targets) + linear_flops(keys, part.sources)
     score = 2 * part.edges.size(1) * arguments.value.size(1)
     return 3 * (projections + score) if backward else projections + score
 

@@ -1,14 +1,14 @@
-r"""Selects the nodes and edges of targets that attend, and projects their features."""
+r"""Selects the nodes and edges of targets that attend, with their keys and queries."""
 
-# N nodes (N_s source, N_t target), E edges, F input width.
-from typing import Any, NamedTuple
+# N nodes (N_s source, N_t target), n of a subgraph, E edges, F input width, C channels.
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
+from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, Rows, stored_rows
-from torch_geometric_lgt.functional.numerics import compute_dtype, convert
 
 
 class Subgraph(NamedTuple):
@@ -34,12 +34,20 @@ class Subgraph(NamedTuple):
         edges = torch.stack([source, target])
         return cls(used.nonzero().flatten(), mask.nonzero().flatten(), edges)
 
+    def select(self, queries: LinearInput, keys: LinearInput) -> tuple[LinearInput, LinearInput]:
+        r"""Selects the queries of the targets and the keys of the sources, both as linear parts."""
+        return _select(queries, self.targets), _select(keys, self.sources)
+
     def rows(self, orders: EdgeOrders, num_targets: int, by_source: bool = False) -> Rows:
         r"""Returns the edges of the subgraph, sorted by target or by source, as :class:`Rows`. If
         they are all edges, their order is read from :obj:`orders`; :obj:`num_targets` is the number
         of nodes that they are sorted by."""
         orders = orders if self.targets is None else EdgeOrders()
         return stored_rows(orders, self.edges, num_targets, by_source)
+
+
+def _select(inputs: LinearInput, nodes: Tensor | None) -> LinearInput:
+    return inputs if nodes is None else replace(inputs, x=inputs.x[nodes])
 
 
 def select_rows(x: Tensor, nodes: Tensor | None) -> Tensor:
@@ -54,64 +62,30 @@ def expand_rows(x: Tensor, nodes: Tensor | None, like: Tensor) -> Tensor:
     return x if nodes is None else x.new_zeros(like.size(0), x.size(1)).index_copy_(0, nodes, x)
 
 
-def project(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    r"""Applies a Linear layer of :obj:`weight` and :obj:`bias` to :obj:`x` in at least single
-    precision; without a weight returns :obj:`x`."""
-    x = x.to(compute_dtype(x.dtype))
-    return x if weight is None else linear(x, weight.to(x.dtype), convert(bias, x.dtype))
-
-
-def projected(arguments: Any, part: Subgraph) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""Computes the keys and queries of the nodes of a subgraph from the :obj:`arguments` of an
-    operator, whose fields are ``x_src``, ``x_dst`` and the weights and biases of both. Returns the
-    inputs of keys and queries, then the keys and the queries."""
-    key_x = select_rows(arguments.x_src, part.sources)
-    query_x = select_rows(arguments.x_dst, part.targets)
-    k = project(key_x, arguments.key_weight, arguments.key_bias)
-    return key_x, query_x, k, project(query_x, arguments.query_weight, arguments.query_bias)
-
-
-def projected_grads(
-    arguments: Any, part: Subgraph, key_x: Tensor, query_x: Tensor, grad_k: Tensor, grad_q: Tensor
+def linear_grads(
+    grad: Tensor, inputs: LinearInput, nodes: Tensor | None, x: Tensor
 ) -> dict[str, Tensor | None]:
-    r"""Returns the gradients of the :obj:`arguments` that :meth:`projected` reads, by name.
-    :obj:`key_x` and :obj:`query_x` are its first results, :obj:`grad_k` and :obj:`grad_q` the
-    gradients of its last."""
-    grad_key_x, grad_key_weight, grad_key_bias = projection_grads(
-        grad_k, key_x, arguments.key_weight, arguments.key_bias
-    )
-    grad_query_x, grad_query_weight, grad_query_bias = projection_grads(
-        grad_q, query_x, arguments.query_weight, arguments.query_bias
-    )
+    r"""Returns the gradients of a linear part by name: of the input :obj:`x` ``[N, F]`` of all
+    nodes, of the weight and of the bias.
+
+    Args:
+        grad (torch.Tensor): The gradient of the output ``[n, C]`` of :obj:`inputs`.
+        inputs (LinearInput): The linear part at the rows :obj:`nodes` of :obj:`x`.
+        nodes (torch.Tensor, optional): The ids of the nodes ``[n]``; :obj:`None` means all.
+        x (torch.Tensor): The input of all nodes, for its size and dtype.
+    """
+    weight, bias = inputs.weight, inputs.bias
+    if weight is None:
+        return {'x': expand_rows(grad, nodes, x)}
     return {
-        'x_src': expand_rows(grad_key_x, part.sources, arguments.x_src),
-        'x_dst': expand_rows(grad_query_x, part.targets, arguments.x_dst),
-        'query_weight': grad_query_weight,
-        'query_bias': grad_query_bias,
-        'key_weight': grad_key_weight,
-        'key_bias': grad_key_bias,
+        'x': expand_rows(grad @ weight.to(grad.dtype), nodes, x),
+        'weight': (grad.t() @ inputs.x.to(grad.dtype)).to(weight.dtype),
+        'bias': None if bias is None else grad.sum(0).to(bias.dtype),
     }
 
 
-def projected_flops(arguments: Any, part: Subgraph) -> int:
-    r"""Returns the flops of :meth:`projected`."""
-    keys = arguments.x_src, part.sources, arguments.key_weight
-    queries = arguments.x_dst, part.targets, arguments.query_weight
-    return sum(
-        2 * (x if nodes is None else nodes).size(0) * weight.numel()
-        for x, nodes, weight in (keys, queries)
-        if weight is not None
-    )
-
-
-def projection_grads(
-    grad: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    r"""Returns the gradients of input :obj:`x`, weight and bias of a Linear layer
-    (:meth:`project`) from the gradient :obj:`grad` of its output. Without a weight they are
-    :obj:`grad` and twice :obj:`None`."""
-    if weight is None:
-        return grad, None, None
-    grad_weight = (grad.t() @ x.to(grad.dtype)).to(weight.dtype)
-    grad_bias = None if bias is None else grad.sum(0).to(bias.dtype)
-    return grad @ weight.to(grad.dtype), grad_weight, grad_bias
+def linear_flops(inputs: LinearInput, nodes: Tensor | None) -> int:
+    r"""Returns the flops of the product of :obj:`inputs` at the rows :obj:`nodes`, at all rows if
+    :obj:`nodes` is :obj:`None`."""
+    rows = inputs.x if nodes is None else nodes
+    return 0 if inputs.weight is None else 2 * rows.size(0) * inputs.weight.numel()

@@ -159,10 +159,7 @@ class AttentionLayer(MessagePassing):
         r"""Describes, without computing them, the values ``[N, H * D]`` of the input :obj:`x`
         ``[N, F]``: as :obj:`x` with the weight and bias of :obj:`lin_value`, or as :obj:`x`
         alone."""
-        if self.lin_value is None:
-            return LinearInput(x=x)
-        x, weight, bias = linear_part(self.lin_value, x)
-        return LinearInput(x=x, weight=weight, bias=bias)
+        return LinearInput(x=x) if self.lin_value is None else linear_part(self.lin_value, x)
 
     @staticmethod
     def _targets(

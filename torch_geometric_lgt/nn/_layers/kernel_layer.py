@@ -117,13 +117,13 @@ class KernelLayer(AttentionLayer):
             return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
         projection, samples = phi.projection, self.num_gumbel_samples if sampling else 1
         check_projection(projection)
-        x, weight, bias = linear_part(lin, x)
+        part = linear_part(lin, x)
         inputs = KernelInput(
-            x=x,
+            x=part.x,
             heads=self.heads,
             kind=phi.map.name,
-            weight=weight,
-            bias=bias,
+            weight=part.weight,
+            bias=part.bias,
             mask=mask,
             head_projection=phi.head_projection(),
             projection=projection,

@@ -52,8 +52,10 @@ class LinearLayer(AttentionLayer):
             self._check_sources(x)
 
     def _kernel_input(self, x: Tensor, lin: torch.nn.Module) -> KernelInput:
-        x, weight, bias = linear_part(lin, x)
-        return KernelInput(x=x, heads=self.heads, kind=self.kind, weight=weight, bias=bias)
+        part = linear_part(lin, x)
+        return KernelInput(
+            x=part.x, heads=self.heads, kind=self.kind, weight=part.weight, bias=part.bias
+        )
 
     def _form(
         self,

@@ -8,6 +8,8 @@ from torch.nn.modules import module as torch_module
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils.module_tracker import ModuleTracker
 
+from torch_geometric_lgt.functional.inputs import LinearInput
+
 HOOKS = ('_forward_hooks', '_forward_pre_hooks', '_backward_hooks', '_backward_pre_hooks')
 
 
@@ -42,15 +44,15 @@ def _has_global_hooks() -> bool:
     return any(not isinstance(getattr(hook, '__self__', None), ModuleTracker) for hook in hooks)
 
 
-def linear_part(part: Module, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    r"""Returns the linear part of a layer: the triple (input, weight, bias), from which the output
-    is computed later, some rows at a time.
+def linear_part(part: Module, x: Tensor) -> LinearInput:
+    r"""Describes the output of a layer for the input :obj:`x` ``[N, F]``, to be computed later,
+    some rows at a time.
 
-    A plain Linear layer gives :obj:`x` ``[N, F]`` and its own weight and bias. Any other module, or
-    a layer with hooks, is called now and gives (output, None, None)."""
+    The description has :obj:`x` with the weight and bias of a plain Linear layer. Any other module,
+    or a layer with hooks, is called now, and the description has its output alone."""
     if is_exact_linear(part) and isinstance(part, Linear):
-        return x, part.weight, part.bias
-    return part(x), None, None
+        return LinearInput(x=x, weight=part.weight, bias=part.bias)
+    return LinearInput(x=part(x))
 
 
 def embedding_rows(embedding: Module, num_rows: int, nodes: Tensor | None = None) -> Tensor:

@@ -6,12 +6,10 @@ from typing import cast
 import torch
 from torch import Tensor
 from torch.nn import Embedding, Linear
-from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.functional.neighbors.hops import degrees
-from torch_geometric_lgt.functional.numerics import compute_dtype, convert
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.nn._layers.input_checks import check_devices
@@ -241,13 +239,9 @@ class DegreeMaskedAttention(KernelLayer):
                     stacklevel=4,
                 )
         with torch.autocast(x.device.type, enabled=False):
-            embedding, weight, bias = linear_part(
-                self.lin_degree, embedding_rows(self.degree_embedding, self.max_degree + 1)
-            )
-            dtype = compute_dtype(embedding.dtype)
-            if weight is not None:
-                embedding = linear(embedding.to(dtype), weight.to(dtype), convert(bias, dtype))
-            table = embedding.to(dtype).sigmoid().squeeze(1)  # one value per degree, not per node
+            embedding = embedding_rows(self.degree_embedding, self.max_degree + 1)
+            output = linear_part(self.lin_degree, embedding).output()
+            table = output.sigmoid().squeeze(1)  # one value per degree, not per node
         return math.pi / 4 * table[degree.clamp(max=self.max_degree)]
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import Linear
 
+from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors.edge_attention import (
     edge_attention,
     edge_distances,
@@ -16,7 +17,6 @@ from torch_geometric_lgt.functional.neighbors.edge_attention import (
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_weight, sorted_edges
-from torch_geometric_lgt.functional.neighbors.subgraph import project
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers import input_checks
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
@@ -31,8 +31,6 @@ from torch_geometric_lgt.typing import Adj, PairTensor
 
 KERNELS = ('softmax', 'jaccard', 'subtractor', 'mean')
 SCORED = ('softmax', 'subtractor')  # the kernels with queries and keys
-
-LinearPart = tuple[Tensor, Tensor | None, Tensor | None]  # input, weight and bias
 
 
 class JaccardSubtractorConv(AttentionLayer):
@@ -341,8 +339,8 @@ class JaccardSubtractorConv(AttentionLayer):
     def _pair_scores(
         self,
         kernel: str,
-        query: LinearPart,
-        key: LinearPart,
+        query: LinearInput,
+        key: LinearInput,
         scored: slice,
         edges: SortedEdges,
         edge_jaccard: Tensor,
@@ -356,7 +354,7 @@ class JaccardSubtractorConv(AttentionLayer):
         :obj:`score` is the result of :meth:`_edge_scores`."""
         if kernel not in SCORED:
             index = edge_jaccard if kernel == 'jaccard' else torch.ones_like(edge_jaccard)
-            return index.to(compute_dtype(query[0].dtype)).view(-1, 1)
+            return index.to(compute_dtype(query.x.dtype)).view(-1, 1)
         if score is not None:
             by_head = score[:, scored].unflatten(1, (-1, self.head_channels))
             return by_head.sum(2) if kernel == 'softmax' else by_head.abs().sum(2)
@@ -384,12 +382,11 @@ class JaccardSubtractorConv(AttentionLayer):
         elif self.target_channels != -1:
             check_features(x, self.lin_value, self.target_channels)
 
-    def _queries_and_keys(self, x_src: Tensor, x_dst: Tensor) -> tuple[LinearPart, LinearPart]:
-        r"""Returns queries and keys as linear parts (input, weight, bias), to be computed later;
-        without weight, the input is the result itself. Both have 0 channels if no kernel needs
-        queries."""
+    def _queries_and_keys(self, x_src: Tensor, x_dst: Tensor) -> tuple[LinearInput, LinearInput]:
+        r"""Returns the linear parts of queries and keys, which are computed later. Both have 0
+        channels if no kernel needs queries."""
         if self.lin_query is None or self.lin_key is None:
-            return (x_dst[:, :0], None, None), (x_src[:, :0], None, None)
+            return LinearInput(x=x_dst[:, :0]), LinearInput(x=x_src[:, :0])
         return linear_part(self.lin_query, x_dst), linear_part(self.lin_key, x_src)
 
     def _weight(
@@ -511,19 +508,17 @@ def check_edge_channels(kernels: tuple[str, str], edge_channels: int) -> None:
         )
 
 
-def _rows(part: LinearPart, rows: slice) -> LinearPart:
-    r"""Selects the output channels :obj:`rows` of a linear part (input, weight, bias), and returns
-    a linear part."""
-    x, weight, bias = part
-    if weight is None:
-        return x[:, rows], None, None
-    return x, weight[rows], None if bias is None else bias[rows]
+def _rows(part: LinearInput, rows: slice) -> LinearInput:
+    r"""Selects the output channels :obj:`rows` of a linear part."""
+    if part.weight is None:
+        return LinearInput(x=part.x[:, rows])
+    bias = None if part.bias is None else part.bias[rows]
+    return LinearInput(x=part.x, weight=part.weight[rows], bias=bias)
 
 
-def _outputs(part: LinearPart, rows: slice) -> Tensor:
+def _outputs(part: LinearInput, rows: slice) -> Tensor:
     r"""Computes the output channels :obj:`rows` of a linear part, in at least single precision:
     rounded queries and keys would give the difference of close numbers the wrong sign, and the
     distance of the subtractor a gradient of the wrong sign."""
-    x, weight, bias = _rows(part, rows)
-    with torch.autocast(x.device.type, enabled=False):
-        return project(x, weight, bias)
+    with torch.autocast(part.x.device.type, enabled=False):
+        return _rows(part, rows).output()
