@@ -270,7 +270,8 @@ def cached_tensors(
             try:
                 return read()
             except ValueError as error:
-                warnings.warn(f'{str(path)!r} is built again: {error}', stacklevel=2)
+                reason = str(error).removesuffix('; write it again')
+                warnings.warn(f'{str(path)!r} is built again: {reason}', stacklevel=2)
         tensors = build()
         write_tensors(path, tensors, kind)
     return tensors

@@ -13,7 +13,12 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, sort_edge_index
 
 from torch_geometric_lgt.data import MappedGraph, write_graph
-from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
+from torch_geometric_lgt.loader import (
+    LinkNeighborLoader,
+    NeighborLoader,
+    NeighborSampler,
+    NodePartitionLoader,
+)
 from torch_geometric_lgt.nn import DIFFormer, SGFormer
 from torch_geometric_lgt.transforms import NodeDegree
 
@@ -96,6 +101,19 @@ def test_batches_are_those_of_the_graph_in_memory(graph, workers):
         assert torch.equal(ours.half, X.half()[ours.n_id])
         whole = (sort_edge_index(batch.n_id[batch.edge_index]) for batch in (ours, theirs))
         assert torch.equal(*whole)
+
+
+def test_loaders_take_the_graph_alone(graph):
+    for one, other in zip(
+        NeighborLoader(graph, [2], batch_size=10),
+        NeighborLoader((graph, graph), [2], batch_size=10),
+        strict=True,
+    ):
+        assert one.x.equal(X[one.n_id])
+        assert one.keys() == other.keys()
+    links = LinkNeighborLoader(graph, [2], EDGES[:, :4], batch_size=4)
+    batch = next(iter(links))
+    assert batch.n_id[batch.edge_label_index].equal(EDGES[:, :4])
 
 
 def test_inference_from_files(graph, tmp_path):
@@ -276,7 +294,8 @@ def test_bad_input(tmp_path):
         write_graph(tmp_path / 'graph', EDGES, 10)
     with pytest.raises(ValueError, match=r"'edge_index' must have shape \[2, E\]"):
         write_graph(tmp_path / 'graph', EDGES.t(), N)
-    with pytest.raises(ValueError, match="'attributes' must have 40 rows of numbers each"):
+    message = r"'attributes' must have 40 rows of numbers each, .*; attributes of edges are not sto"
+    with pytest.raises(ValueError, match=message):
         write_graph(tmp_path / 'graph', EDGES, N, {'x': X[1:]})
     (tmp_path / 'graph').mkdir()
     (tmp_path / 'graph' / 'thesis.tex').write_text('x')

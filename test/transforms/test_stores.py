@@ -155,3 +155,19 @@ def test_the_largest_value_of_a_dtype_is_appended(dtype, degree):
     out = NodeDegree(None)(Data(x=torch.ones(degree + 1, 1, dtype=dtype), edge_index=star)).x
     assert out.dtype == dtype
     assert out[:, 1].tolist() == [degree, *[1] * degree]
+
+
+@pytest.mark.parametrize('transform', [LaplacianPE(2), SVDEncoding(2), NodeDegree()], ids=str)
+def test_a_list_of_graphs_is_refused(transform):
+    with pytest.raises(TypeError, match=r"'data' must be a Data, HeteroData or Batch \(got list\)"):
+        transform([Data(edge_index=torch.zeros(2, 1).long(), num_nodes=1)])
+
+
+def test_a_file_as_a_folder_of_results_is_refused(tmp_path, monkeypatch):
+    data = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+    (tmp_path / 'notes.txt').write_text('x')
+    with pytest.raises(ValueError, match=r"'cache_dir' must be a folder .*notes\.txt"):
+        JaccardScores(cache_dir=tmp_path / 'notes.txt')(data)
+    monkeypatch.setenv('HOME', str(tmp_path))
+    JaccardScores(cache_dir='~/scores')(data)
+    assert len([*(tmp_path / 'scores').glob('*.safetensors')]) == 1

@@ -84,8 +84,8 @@ def write_graph(
             or array.dtype.itemsize > 8
         ):
             raise ValueError(
-                f"'attributes' must have {num_nodes} rows of numbers each (got {array.shape}, "
-                f'{array.dtype} for {name!r})'
+                f"'attributes' must have {num_nodes} rows of numbers each, one for each node (got "
+                f'{array.shape}, {array.dtype} for {name!r}); attributes of edges are not stored'
             )
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -51,7 +51,7 @@ def segments(
         if batch_size is not None and batch_size != 1:
             raise ValueError(
                 f"'batch_size' must be 1 without 'batch' (got {batch_size}); pass the 'batch' "
-                'vector'
+                'vector, or leave out the number of seed nodes of a NeighborLoader'
             )
         return Segments(torch.full((1,), num_nodes, dtype=torch.long, device=device), None)
     if not isinstance(batch, Tensor):

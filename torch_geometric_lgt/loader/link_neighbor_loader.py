@@ -3,7 +3,7 @@ from typing import Any
 import torch_geometric.loader
 from torch import Tensor
 
-from torch_geometric_lgt.loader._choice import with_sampler
+from torch_geometric_lgt.loader._choice import pair_of_stores, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 
 
@@ -51,6 +51,7 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
     def __init__(
         self, data: Any, num_neighbors: list[int] | dict, edge_label_index: Any = None, **kwargs
     ) -> None:
+        data = pair_of_stores(data)
         if isinstance(data, tuple) and edge_label_index is None:
             raise ValueError(
                 "'edge_label_index' must be given for a feature store and a graph store (got None)"

@@ -4,7 +4,7 @@ import torch
 import torch_geometric.loader
 from torch_geometric.data import Data, HeteroData
 
-from torch_geometric_lgt.loader._choice import with_sampler
+from torch_geometric_lgt.loader._choice import pair_of_stores, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 
 
@@ -17,9 +17,9 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
     nodes and edges. With an :obj:`adj_t`, edge attributes follow the order of the batch's
     :obj:`adj_t`; PyG's loader attaches edge attributes to the wrong edges there.
 
-    Pass a :class:`~torch_geometric_lgt.data.MappedGraph` twice, ``(graph, graph)``: as feature
-    store and as graph store. All its nodes are seeds if :obj:`input_nodes` is :obj:`None`. Node ids
-    in its edges may be int32, which no compiled sampler takes.
+    A :class:`~torch_geometric_lgt.data.MappedGraph` may be passed alone, or twice as ``(graph,
+    graph)``: as feature store and as graph store. All its nodes are seeds if :obj:`input_nodes` is
+    :obj:`None`. Node ids in its edges may be int32, which no compiled sampler takes.
 
     PyG's loader would use ``torch-sparse`` if that is installed. This loader does not, because
     ``torch-sparse`` is slower and does not draw uniformly without replacement. If ``torch-sparse``
@@ -53,6 +53,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
     def __init__(
         self, data: Any, num_neighbors: list[int] | dict, input_nodes: Any = None, **kwargs
     ) -> None:
+        data = pair_of_stores(data)
         if isinstance(data, tuple) and input_nodes is None:
             input_nodes = torch.arange(max(data[1].get_all_edge_attrs()[0].size))
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)
@@ -70,14 +71,15 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         batch = super().filter_fn(out)
         if self.transform is not None and isinstance(batch, (Data, HeteroData)):
             name = self.input_data.input_type
+            data: Any = self.data if isinstance(self.data, (Data, HeteroData)) else {}
             if name is None:
-                store, nodes, given = batch, out.node, self.data
+                store, nodes, n_id = batch, out.node, data.get('n_id')
             else:
                 store, nodes = batch.to_dict().get(name, {}), out.node[name]
-                given = self.data[name] if isinstance(self.data, HeteroData) else None
+                n_id = data[name].get('n_id') if isinstance(data, HeteroData) else None
             seeds = nodes[: out.metadata[0].numel()].cpu()
-            if isinstance(self.data, (Data, HeteroData)) and 'n_id' in given:
-                seeds = given.n_id.cpu()[seeds]  # PyG keeps the ids of the user
+            if n_id is not None:
+                seeds = n_id.cpu()[seeds]  # PyG keeps the ids of the user
             size, nodes = store.get('batch_size'), store.get('n_id')
             if size is None or nodes is None or not torch.equal(nodes[:size].cpu(), seeds):
                 raise ValueError(

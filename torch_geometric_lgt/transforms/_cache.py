@@ -28,16 +28,22 @@ def cached(
         parts: Arrays, tensors or lists of whole numbers that determine the results.
         build: Computes the results, tensors by name.
         expected: The dtype and shape of the tensors by name.
+
+    Raises:
+        ValueError: If :obj:`cache_dir` is a file.
     """
     if cache_dir is None:
         return build()
-    return cached_tensors(_cache_path(cache_dir, name, parts), name, build, expected)
+    folder = Path(cache_dir).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"'cache_dir' must be a folder (got the file {str(folder)!r})")
+    return cached_tensors(_cache_path(folder, name, parts), name, build, expected)
 
 
-def _cache_path(cache_dir: str | os.PathLike, name: str, parts: Sequence[Any]) -> Path:
+def _cache_path(cache_dir: Path, name: str, parts: Sequence[Any]) -> Path:
     r"""Returns the file for the results of a transform, which is named by a checksum of
     :obj:`parts` and of the default dtype."""
     arrays = [np.asarray(part.cpu() if isinstance(part, Tensor) else part) for part in parts]
     digests = [hashlib.sha256(array.astype(np.int64).tobytes()).digest() for array in arrays]
     key = hashlib.sha256(b''.join(digests) + str(torch.get_default_dtype()).encode()).hexdigest()
-    return Path(cache_dir) / f'{name}-{key[:32]}.safetensors'
+    return cache_dir / f'{name}-{key[:32]}.safetensors'

@@ -1,8 +1,10 @@
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
-from torch_geometric.data.storage import EdgeStorage, NodeStorage
+from torch_geometric.data.storage import BaseStorage, EdgeStorage, NodeStorage
 from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
@@ -19,6 +21,7 @@ def homogeneous(
         ValueError: If :obj:`edge_type` is not set for :class:`torch_geometric.data.HeteroData`, or
             the data has no such edges.
     """
+    check_graph(data)
     if isinstance(data, Data) and edge_type is None:
         return data._store, data._store
     if isinstance(data, Data) or edge_type not in data.edge_types:
@@ -28,6 +31,15 @@ def homogeneous(
             'together'
         )
     return data[edge_type[0]], data[edge_type]
+
+
+def check_graph(data: Any) -> None:
+    r"""Raises a TypeError unless :obj:`data` is a graph or a batch."""
+    if not isinstance(data, (Data, HeteroData)):
+        raise TypeError(
+            f"'data' must be a Data, HeteroData or Batch (got {type(data).__name__}); call the "
+            'transform for each graph of a list'
+        )
 
 
 def nodes_of(data: Data | HeteroData, node_type: str | None = None) -> NodeStorage:
@@ -150,6 +162,36 @@ def check_name(attr_name: str | None, optional: bool) -> None:
             f"'attr_name' must be a name{', or None for columns of x' if optional else ''} (got "
             f'{attr_name!r})'
         )
+
+
+def split_in_batch(
+    data: Data | HeteroData, store: Any, attr_name: str | None, level: str = 'node'
+) -> None:
+    r"""Notes which values of the attribute :obj:`attr_name` of :obj:`store` belong to which graph
+    of a batch, so that :meth:`to_data_list` and an index return them. Does nothing for one graph.
+
+    Args:
+        data (Data or HeteroData): The graph or batch.
+        store: The store of the attribute, or :obj:`data` itself.
+        attr_name (str, optional): The name; :obj:`None` for :obj:`x`.
+        level (str, optional): What has a value: a :obj:`"node"`, an :obj:`"edge"` or a
+            :obj:`"graph"`. (default: :obj:`"node"`)
+    """
+    batch: Any = data
+    if not isinstance(data, Batch) or not hasattr(batch, '_slice_dict'):
+        return
+    slices, steps, num_graphs = batch._slice_dict, batch._inc_dict, data.num_graphs
+    key = store._key if isinstance(store, BaseStorage) else None
+    if key is not None:
+        slices, steps = (part.setdefault(key, {}) for part in (slices, steps))
+    pointer = {
+        'node': lambda: store.get('ptr'),
+        'edge': lambda: slices.get('edge_index'),
+        'graph': lambda: torch.arange(num_graphs + 1),
+    }[level]()
+    if pointer is not None:
+        slices[attr_name or 'x'] = pointer.cpu()
+        steps[attr_name or 'x'] = torch.zeros(num_graphs, dtype=torch.long)
 
 
 def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> None:

@@ -15,6 +15,7 @@ from torch_geometric_lgt.transforms._stores import (
     edges_of,
     homogeneous,
     num_nodes_of,
+    split_in_batch,
     type_repr,
 )
 
@@ -93,6 +94,7 @@ class AttentionNodeSampling(BaseTransform):
         nodes[self.attr_name] = largest_per_graph(
             distance.to(edges.device), nodes.get('batch'), self.factor
         )
+        split_in_batch(data, nodes, self.attr_name)
         return data
 
     def __repr__(self) -> str:

@@ -21,6 +21,7 @@ from torch_geometric_lgt.transforms._stores import (
     edges_of,
     homogeneous,
     num_nodes_of,
+    split_in_batch,
     type_repr,
 )
 
@@ -110,6 +111,7 @@ class JaccardScores(BaseTransform):
             store[self.attr_name] = minhash_jaccard(
                 edges, num_nodes, self.num_hashes, None, self.neighbors, self.generator
             )
+        split_in_batch(data, store, self.attr_name, 'edge')
         return data
 
     def _exact(self, edges: Tensor, num_nodes: int) -> Tensor:

@@ -26,6 +26,7 @@ from torch_geometric_lgt.transforms._stores import (
     nodes_by_graph,
     nodes_of,
     num_nodes_of,
+    split_in_batch,
     type_repr,
 )
 
@@ -146,8 +147,10 @@ class LaplacianPE(BaseTransform):
             },
         )
         add_node_attr(node_store, encodings['vectors'].to(edges.device), self.attr_name)
+        split_in_batch(data, node_store, self.attr_name)
         if self.attr_name is not None:
             node_store[f'{self.attr_name}_mask'] = encodings['mask'].to(edges.device)
+            split_in_batch(data, node_store, f'{self.attr_name}_mask', 'graph')
         return data
 
     def _encode(self, edges: Tensor, graphs: Segments) -> dict[str, Tensor]:

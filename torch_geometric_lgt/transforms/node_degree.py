@@ -7,9 +7,11 @@ from torch_geometric.utils import scatter
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
+    check_graph,
     check_name,
     edges_of,
     num_nodes_of,
+    split_in_batch,
     weighted_edges_of,
 )
 
@@ -64,6 +66,7 @@ class NodeDegree(BaseTransform):
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Adds one degree for each node of each type to the graph, and returns the graph."""
+        check_graph(data)
         start, count, total = {}, {}, 0
         for store in data.node_stores:
             start[store._key], count[store._key] = total, num_nodes_of(store)
@@ -103,6 +106,7 @@ class NodeDegree(BaseTransform):
                 degree[start[store._key] : start[store._key] + count[store._key]],
                 self.attr_name,
             )
+            split_in_batch(data, store, self.attr_name)
         return data
 
     def __repr__(self) -> str:

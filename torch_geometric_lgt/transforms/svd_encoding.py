@@ -17,12 +17,14 @@ from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
     check_edge_type,
+    check_graph,
     check_name,
     edges_of,
     graphs_of,
     homogeneous,
     nodes_by_graph,
     num_nodes_of,
+    split_in_batch,
     type_repr,
 )
 from torch_geometric_lgt.transforms._truncated_svd import truncated_svd
@@ -114,6 +116,7 @@ class SVDEncoding(BaseTransform):
         r"""Adds the encodings ``[N, k]`` of each node type to a graph or a batch of :math:`B`
         graphs, and the mask ``[B, k]``, which is :obj:`False` for columns beyond the rank of a
         graph's matrix. Returns the graph or batch."""
+        check_graph(data)
         if self.edge_type is None:
             node_stores, edge_stores, graph = data.node_stores, data.edge_stores, data
         else:
@@ -146,11 +149,13 @@ class SVDEncoding(BaseTransform):
         )
         for store, side in zip(node_stores, ('row', 'column'), strict=False):
             add_node_attr(store, encodings[side].to(device), self.attr_name)
+            split_in_batch(data, store, self.attr_name)
         if self.attr_name is not None:
             mask = torch.zeros(len(rows), self.k, dtype=torch.bool)
             for index, nodes in enumerate(rows):
                 mask[index] = encodings['row'][nodes].any(0)
             graph[f'{self.attr_name}_mask'] = mask.to(device)
+            split_in_batch(data, graph, f'{self.attr_name}_mask', 'graph')
         return data
 
     def _matrix(

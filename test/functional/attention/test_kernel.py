@@ -175,7 +175,8 @@ def test_scale_is_that_of_queries_and_keys(scale):
         ),
         (
             {'q': torch.ones(5, 1, 2), 'batch': None, 'batch_size': 2},
-            "'batch_size' must be 1 without 'batch' (got 2); pass the 'batch' vector",
+            "'batch_size' must be 1 without 'batch' (got 2); pass the 'batch' vector, or leave out "
+            'the number of seed nodes of a NeighborLoader',
         ),
     ],
 )

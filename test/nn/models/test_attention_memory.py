@@ -225,7 +225,6 @@ def test_a_file_that_is_no_memory_of_the_model_is_refused(tmp_path):
     memory_of(model, graph()).save(path)
     for wrong, difference in {
         DIFFormer(5, 8, 3, heads=2): '0.heads: 1 .got 2.',
-        DIFFormer(5, 8, 3, num_layers=3): '2: None .got DIFFormerConv.',
         DIFFormer(5, 8, 3, norm='frobenius'): "0.norm: 'row' .got 'frobenius'.",
         DIFFormer(5, 16, 3): '0.head_channels: 8 .got 16.',
         SGFormer(5, 8, 3): '0: DIFFormerConv .got SGFormerConv.',
@@ -375,3 +374,20 @@ def test_noise_of_keys_by_position_is_drawn_once():
     assert float(first.denominator.min()) > 0
     assert [state.count.tolist() for state in memory.without(torch.arange(N))] == [[0]]
     assert float(memory.without(torch.arange(N))[0].sums.abs().max()) < 1e-12
+
+
+def test_a_memory_in_place_of_its_states_is_refused():
+    data, model = graph(), SGFormer(5, 8, 3)
+    memory = memory_of(model, data)
+    with pytest.raises(
+        TypeError, match=r"'states' must be a list of states \(got an Attent.*without"
+    ):
+        model(data.x, data.edge_index, states=memory)
+
+
+def test_a_file_of_another_number_of_layers_is_refused(tmp_path):
+    memory_of(DIFFormer(5, 8, 3, num_layers=2), graph()).save(tmp_path / 'memory')
+    with pytest.raises(
+        ValueError, match=r"'model' must have 2 layers with attention, .* \(got 3\)"
+    ):
+        AttentionMemory.load(tmp_path / 'memory', DIFFormer(5, 8, 3, num_layers=3))

@@ -100,6 +100,11 @@ class LayerwiseModel(Module):
     def _check_context(self, x: Tensor, context: GraphContext) -> None:
         states, group, num_keys = context.states, context.process_group, context.num_keys
         number = len(self._present_attentions())
+        if hasattr(states, 'without'):
+            raise TypeError(
+                "'states' must be a list of states (got an AttentionMemory); pass "
+                'memory.without(nodes) for the nodes that are keys'
+            )
         if states is not None and len(states) != number:
             raise ValueError(
                 f"'states' must be one for each of {number} layers with attention (got "

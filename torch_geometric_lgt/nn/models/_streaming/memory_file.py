@@ -100,6 +100,15 @@ def _check_settings(settings: Tensor, convs: ModuleList, path: str | os.PathLike
         raise ValueError(
             f"'path' must hold settings in JSON (got {str(path)!r}: {error}); {REBUILD}"
         ) from error
+    layers = [
+        len({name.split('.')[0] for name in settings if name.split('.')[0].isdigit()})
+        for settings in (theirs, ours)
+    ]
+    if layers[0] != layers[1]:
+        raise ValueError(
+            f"'model' must have {layers[0]} layers with attention, as that of {str(path)!r} (got "
+            f'{layers[1]}); {ADVICE}'
+        )
     names = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
     if names:
         differences = ', '.join(

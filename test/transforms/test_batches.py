@@ -1,0 +1,60 @@
+"""Values that a transform adds to a batch belong to its graphs."""
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data, HeteroData
+
+from torch_geometric_lgt.transforms import (
+    AttentionNodeSampling,
+    JaccardScores,
+    LaplacianPE,
+    NodeDegree,
+    SVDEncoding,
+)
+
+TRANSFORMS = [
+    LaplacianPE(2),
+    LaplacianPE(2, attr_name=None),
+    SVDEncoding(2),
+    JaccardScores(),
+    AttentionNodeSampling(1),
+    NodeDegree(),
+]
+
+
+def graphs():
+    rings = [torch.stack([torch.arange(n), (torch.arange(n) + 1) % n]) for n in (4, 6, 5)]
+    return [
+        Data(edge_index=torch.cat([ring, ring.flip(0)], 1), num_nodes=ring.size(1))
+        for ring in rings
+    ]
+
+
+@pytest.mark.parametrize('transform', TRANSFORMS, ids=str)
+def test_graphs_of_a_batch_keep_what_was_added(transform):
+    batch = transform(Batch.from_data_list(graphs()))
+    for actual, graph in zip(batch.to_data_list(), graphs(), strict=True):
+        expected = transform(graph).to_dict()
+        assert actual.to_dict().keys() == expected.keys()
+        for name, value in expected.items():
+            if isinstance(value, torch.Tensor):
+                torch.testing.assert_close(actual[name], value)
+    assert batch[1].num_nodes == 6
+
+
+def test_graphs_of_a_batch_of_several_types():
+    pairs = []
+    for graph in graphs():
+        pair = HeteroData({'a': {'num_nodes': graph.num_nodes}, 'b': {'x': torch.ones(3, 1)}})
+        pair['a', 'to', 'a'].edge_index = graph.edge_index
+        pairs.append(pair)
+    kind = 'a', 'to', 'a'
+    batch = Batch.from_data_list(pairs)
+    for transform in (LaplacianPE(2, edge_type=kind), JaccardScores(edge_type=kind)):
+        batch = transform(batch)
+    parts = batch.to_data_list()
+    for part, graph in zip(parts, graphs(), strict=True):
+        expected = JaccardScores()(LaplacianPE(2)(graph))
+        torch.testing.assert_close(part['a'].laplacian_pe, expected.laplacian_pe)
+        assert part['a'].laplacian_pe_mask.equal(expected.laplacian_pe_mask)
+        assert part[kind].edge_jaccard.equal(expected.edge_jaccard)
