@@ -4,6 +4,7 @@ from typing import Any
 import torch
 import torch_geometric.typing
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
+from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt.loader._edge_order import check_edges
@@ -70,8 +71,8 @@ def _make_sampler(
 def _needs_own_sampler(arguments: dict[str, Any]) -> bool:
     r"""Returns whether the arguments have times together with weights or with induced subgraphs,
     which no compiled sampler takes."""
-    kind, is_directed = arguments.get('subgraph_type', ''), arguments.get('directed', True)
-    is_induced = str(kind).endswith('induced') or not is_directed
+    kind = SubgraphType(arguments.get('subgraph_type', 'directional'))
+    is_induced = kind == SubgraphType.induced or not arguments.get('directed', True)
     has_weights = arguments.get('weight_attr') is not None
     return arguments.get('time_attr') is not None and (has_weights or is_induced)
 

@@ -13,7 +13,9 @@ from torch_geometric.utils import lexsort
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.typing import SparseTensor
 
-ONLY = ('', '', '')
+# the keys of a homogeneous graph in dictionaries by node type and by edge type
+SINGLE_NODE_TYPE = ''
+SINGLE_EDGE_TYPE = ('', '', '')
 Output = SamplerOutput | HeteroSamplerOutput
 
 
@@ -22,8 +24,8 @@ def check_edges(data: Data | HeteroData) -> list[EdgeType]:
     order of the edges.
 
     Returns:
-        The edge types that have an :obj:`adj_t`. For a homogeneous graph this is ``[ONLY]`` or an
-        empty list.
+        The edge types that have an :obj:`adj_t`. For a homogeneous graph this is
+        ``[SINGLE_EDGE_TYPE]`` or an empty list.
 
     Raises:
         ValueError: If an edge names a node that does not exist, or the data has an attribute
@@ -37,7 +39,7 @@ def check_edges(data: Data | HeteroData) -> list[EdgeType]:
         )
     if isinstance(data, Data):
         check_store(data._store, data.num_nodes, data.num_nodes)
-        return [ONLY] if 'adj_t' in data else []
+        return [SINGLE_EDGE_TYPE] if 'adj_t' in data else []
     for (source, _, target), store in data.edge_items():
         check_store(store, data[source].num_nodes, data[target].num_nodes)
     return [kind for kind, store in data.edge_items() if 'adj_t' in store]

@@ -7,10 +7,8 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 from torch_geometric.utils import lexsort
 
-from torch_geometric_lgt.loader._edge_order import ONLY
+from torch_geometric_lgt.loader._edge_order import SINGLE_EDGE_TYPE, SINGLE_NODE_TYPE
 from torch_geometric_lgt.loader._neighborhoods import NeighborEdges
-
-ALONE = ''
 
 
 class SortedGraph(NamedTuple):
@@ -18,9 +16,9 @@ class SortedGraph(NamedTuple):
 
     :obj:`sizes` has the number of nodes by node type, :obj:`edges` the sorted
     :class:`NeighborEdges` by edge type. :obj:`permutation` has, by edge type, the permutation
-    ``[E]`` that sorts the edges, or :obj:`None` if they are sorted. A graph of one type has the
-    keys ``ALONE`` for nodes and ``ONLY`` for edges. :obj:`node_time` has the times ``[N]`` of nodes
-    by node type, and is :obj:`None` if edges have times or nothing has.
+    ``[E]`` that sorts the edges, or :obj:`None` if they are sorted. A homogeneous graph has the
+    node type ``SINGLE_NODE_TYPE`` and the edge type ``SINGLE_EDGE_TYPE``. :obj:`node_time` has the
+    times ``[N]`` of nodes by node type, and is :obj:`None` if edges have times or nothing has.
     """
 
     sizes: dict[str, int]
@@ -44,9 +42,10 @@ def sorted_graph(
     row: dict[Any, Tensor]
     permutation: dict[Any, Tensor | None]
     if isinstance(data, Data):
-        sizes = {ALONE: data.num_nodes or 0}
+        sizes = {SINGLE_NODE_TYPE: data.num_nodes or 0}
         csc = to_csc(data, device=device, share_memory=share_memory)
-        pointer, row, permutation = {ONLY: csc[0]}, {ONLY: csc[1]}, {ONLY: csc[2]}
+        pointer, row = {SINGLE_EDGE_TYPE: csc[0]}, {SINGLE_EDGE_TYPE: csc[1]}
+        permutation = {SINGLE_EDGE_TYPE: csc[2]}
     else:
         sizes = {kind: data[kind].num_nodes or 0 for kind in data.node_types}
         pointer, row, permutation = to_hetero_csc(data, device=device, share_memory=share_memory)
@@ -83,7 +82,9 @@ def stored_graph(store: Any) -> SortedGraph:
         )
     row, pointer, permutation = store.csc()
     return SortedGraph(
-        {ALONE: max(attributes[0].size)}, {ONLY: NeighborEdges(pointer, row)}, {ONLY: permutation}
+        {SINGLE_NODE_TYPE: max(attributes[0].size)},
+        {SINGLE_EDGE_TYPE: NeighborEdges(pointer, row)},
+        {SINGLE_EDGE_TYPE: permutation},
     )
 
 
@@ -103,7 +104,7 @@ def _times(
         return {}, {}
     if isinstance(data, Data):
         on_nodes = name in data and data.is_node_attr(name)
-        nodes = {ALONE: data[name]} if on_nodes else {}
+        nodes = {SINGLE_NODE_TYPE: data[name]} if on_nodes else {}
     else:
         nodes = {store._key: store[name] for store in data.node_stores if name in store}
         if nodes and any(name in store for store in data.edge_stores):
@@ -129,7 +130,7 @@ def _edge_values(
     """
     if isinstance(data, Data):
         on_edges = name in data and data.is_edge_attr(name)
-        found = {ONLY: data[name]} if on_edges else {}
+        found = {SINGLE_EDGE_TYPE: data[name]} if on_edges else {}
     else:
         found = {store._key: store[name] for store in data.edge_stores if name in store}
     if not found:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from torch_geometric_lgt.loader._sorted_edges import ALONE
+from torch_geometric_lgt.loader._edge_order import SINGLE_NODE_TYPE
 
 STRATEGIES = ('uniform', 'last')
 
@@ -55,7 +55,7 @@ def seed_times(
     Raises:
         ValueError: If the seeds of a type have no times.
     """
-    given = {ALONE: time} if isinstance(time, Tensor) else time
+    given = {SINGLE_NODE_TYPE: time} if isinstance(time, Tensor) else time
     times = [torch.empty(0, dtype=torch.long)]
     for kind, nodes in seed.items():
         if given is not None:

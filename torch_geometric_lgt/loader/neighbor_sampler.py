@@ -1,5 +1,5 @@
 # N nodes, E edges.
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -9,18 +9,23 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import (
     BaseSampler,
     EdgeSamplerInput,
-    HeteroSamplerOutput,
     NegativeSampling,
     NodeSamplerInput,
     NumNeighbors,
-    SamplerOutput,
 )
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
-from torch_geometric_lgt.loader._edge_order import ONLY, Output, check_edges, order_edges
+from torch_geometric_lgt.loader._edge_order import (
+    SINGLE_EDGE_TYPE,
+    SINGLE_NODE_TYPE,
+    Output,
+    check_edges,
+    order_edges,
+)
 from torch_geometric_lgt.loader._neighborhoods import SampledNodes, induced_edges, seed_ids
-from torch_geometric_lgt.loader._sorted_edges import ALONE, sorted_graph, stored_graph
+from torch_geometric_lgt.loader._sampler_output import Edges, of_type, sampler_output
+from torch_geometric_lgt.loader._sorted_edges import sorted_graph, stored_graph
 from torch_geometric_lgt.loader._temporal import check_attributes, check_strategy, seed_times
 
 
@@ -115,7 +120,7 @@ class NeighborSampler(BaseSampler):
             if self.graph_store is None
             else stored_graph(self.graph_store)
         )
-        self.homogeneous = set(self.edges) == {ONLY}
+        self.homogeneous = set(self.edges) == {SINGLE_EDGE_TYPE}
         numbers = (
             num_neighbors
             if isinstance(num_neighbors, NumNeighbors)
@@ -123,7 +128,7 @@ class NeighborSampler(BaseSampler):
         )
         values = numbers.get_values(None if self.homogeneous else list(self.edges))
         self.num_neighbors: dict[Any, Any] = (
-            {ONLY: values} if self.homogeneous else dict(cast(Mapping, values))
+            {SINGLE_EDGE_TYPE: values} if self.homogeneous else dict(cast(Mapping, values))
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -162,8 +167,8 @@ class NeighborSampler(BaseSampler):
         Raises:
             ValueError: If a seed node does not exist, or has no time.
         """
-        sizes = self.sizes[ALONE] if self.homogeneous else self.sizes
-        times = _of_type(self.node_time, ALONE) if self.homogeneous else self.node_time
+        sizes = self.sizes[SINGLE_NODE_TYPE] if self.homogeneous else self.sizes
+        times = of_type(self.node_time, SINGLE_NODE_TYPE) if self.homogeneous else self.node_time
         return self._completed(
             edge_sample(index, self._sample, sizes, self.disjoint, times, neg_sampling)
         )
@@ -174,7 +179,7 @@ class NeighborSampler(BaseSampler):
         :math:`e` is the edge id, in the data, of edge :math:`e` of the sampler. It is :obj:`None`
         if the edges are sorted already. A graph with several edge types has a dictionary by edge
         type."""
-        return self.permutation[ONLY] if self.homogeneous else self.permutation
+        return self.permutation[SINGLE_EDGE_TYPE] if self.homogeneous else self.permutation
 
     def _completed(self, out: Output) -> Output:
         r"""Adds reverse edges to a sampled subgraph if :obj:`subgraph_type` is bidirectional, and
@@ -192,97 +197,96 @@ class NeighborSampler(BaseSampler):
         Raises:
             ValueError: If a seed node does not exist, or has no time.
         """
-        seed = seed if isinstance(seed, dict) else {ALONE: seed}
+        seed = seed if isinstance(seed, dict) else {SINGLE_NODE_TYPE: seed}
         draws = any(count >= 0 for counts in self.num_neighbors.values() for count in counts)
         random = np.random.default_rng(int(torch.randint(1 << 62, ())) if draws else 0)
-        sampled, first = {}, 0
-        for kind, nodes in seed.items():
-            batch = (
-                np.arange(first, first + nodes.numel())
-                if self.disjoint
-                else np.zeros(nodes.numel(), np.int64)
-            )
-            size = self.sizes[kind]
-            sampled[kind] = SampledNodes(seed_ids(nodes, size), batch, size)
-            first += nodes.numel() if self.disjoint else 0
+        sampled = self._seed_nodes(seed)
         times = seed_times(seed, time, self.node_time) if self.is_temporal else None
-        none = np.empty(0, np.int64)
-        sampled |= {
-            kind: SampledNodes(none, none, size)
-            for kind, size in self.sizes.items()
-            if kind not in sampled
-        }
-        drawn_edges = {kind: [] for kind in self.edges}
-        edge_counts = {kind: [] for kind in self.edges}
-        node_counts = {kind: [nodes.key.size] for kind, nodes in sampled.items()}
-        num_expanded = dict.fromkeys(sampled, 0)
-        for hop in range(max(map(len, self.num_neighbors.values()), default=0)):
-            num_sampled = {kind: nodes.key.size for kind, nodes in sampled.items()}
-            for kind, edges in self.edges.items():
-                source, _, target = kind
-                frontier = slice(num_expanded[target], num_sampled[target])
-                nodes, batch = sampled[target].node[frontier], sampled[target].batch[frontier]
-                owner, edge = edges.sample(
-                    nodes,
-                    self.num_neighbors[kind][hop],
-                    self.replace,
-                    random,
-                    None if times is None else times[batch],
-                    self.last,
-                )
-                row = sampled[source].add(edges.sources(edge, self.sizes[source]), batch[owner])
-                drawn_edges[kind].append((row, num_expanded[target] + owner, edge))
-                edge_counts[kind].append(edge.size)
-            for kind, nodes in sampled.items():
-                node_counts[kind].append(nodes.key.size - num_sampled[kind])
-            num_expanded = num_sampled
+        drawn_edges, node_counts = self._expand(sampled, times, random)
+        edge_counts = {kind: [hop[2].size for hop in hops] for kind, hops in drawn_edges.items()}
         if self.subgraph_type == SubgraphType.induced:
             edges = {
                 kind: induced_edges(edges, sampled[kind[0]], sampled[kind[2]], times)
                 for kind, edges in self.edges.items()
             }
-            return self._output(sampled, edges, None, None)
-        edges = {
-            kind: tuple(map(np.concatenate, zip(*part, strict=True)))
-            for kind, part in drawn_edges.items()
-            if part
-        }
-        return self._output(sampled, edges, node_counts, edge_counts)
+            node_counts = edge_counts = None
+        else:
+            edges = {
+                kind: tuple(map(np.concatenate, zip(*hops, strict=True)))
+                for kind, hops in drawn_edges.items()
+                if hops
+            }
+        return sampler_output(
+            sampled,
+            edges,
+            node_counts,
+            edge_counts,
+            homogeneous=self.homogeneous,
+            disjoint=self.disjoint,
+        )
 
-    def _output(
-        self, sampled: dict, edges: dict, node_counts: dict | None, edge_counts: dict | None
-    ) -> Output:
-        r"""Converts the arrays of a subgraph to tensors in PyG's output class.
+    def _seed_nodes(self, seed: dict[str, Tensor]) -> dict[str, SampledNodes]:
+        r"""Returns the sampled nodes of each node type before the first hop: its seeds, if any.
 
-        Args:
-            sampled: The :class:`SampledNodes` by node type.
-            edges: Source positions, target positions and edge ids by edge type.
-            node_counts: The number of nodes that each hop added, by node type.
-            edge_counts: The number of edges that each hop added, by edge type.
+        Raises:
+            ValueError: If a seed node does not exist.
         """
+        sampled, num_seeds = {}, 0
+        for kind, nodes in seed.items():
+            batch = np.zeros(nodes.numel(), np.int64)
+            if self.disjoint:
+                batch += num_seeds + np.arange(nodes.numel())
+            size = self.sizes[kind]
+            sampled[kind] = SampledNodes(seed_ids(nodes, size), batch, size)
+            num_seeds += nodes.numel()
+        none = np.empty(0, np.int64)
+        for kind, size in self.sizes.items():
+            if kind not in sampled:
+                sampled[kind] = SampledNodes(none, none, size)
+        return sampled
 
-        def tensors(arrays: Iterable[tuple[Any, np.ndarray]]) -> dict[Any, Tensor]:
-            return {kind: torch.from_numpy(array) for kind, array in arrays}
+    def _expand(
+        self,
+        sampled: dict[str, SampledNodes],
+        times: np.ndarray | None,
+        random: np.random.Generator,
+    ) -> tuple[dict[Any, list[Edges]], dict[str, list[int]]]:
+        r"""Draws edges into the sampled nodes hop by hop, and adds the sources to the sampled
+        nodes.
 
-        row, col, edge = (
-            tensors((kind, part[i]) for kind, part in edges.items()) for i in range(3)
-        )
-        node = tensors((kind, nodes.node) for kind, nodes in sampled.items())
-        batch = (
-            tensors((kind, nodes.batch) for kind, nodes in sampled.items())
-            if self.disjoint
-            else None
-        )
-        if not self.homogeneous:
-            return HeteroSamplerOutput(
-                node, row, col, cast(dict, edge), cast(dict | None, batch), node_counts, edge_counts
-            )
-        per_hop = _of_type(node_counts, ALONE), _of_type(edge_counts, ONLY)
-        return SamplerOutput(
-            node[ALONE], row[ONLY], col[ONLY], edge[ONLY], _of_type(batch, ALONE), *per_hop
-        )
+        Returns:
+            The drawn edges of each hop by edge type, and the numbers of seeds and of nodes that
+            each hop added by node type.
+        """
+        drawn_edges = {kind: [] for kind in self.edges}
+        node_counts = {kind: [nodes.key.size] for kind, nodes in sampled.items()}
+        num_expanded = dict.fromkeys(sampled, 0)
+        for hop in range(max(map(len, self.num_neighbors.values()), default=0)):
+            num_sampled = {kind: nodes.key.size for kind, nodes in sampled.items()}
+            for kind, hops in drawn_edges.items():
+                frontier = slice(num_expanded[kind[2]], num_sampled[kind[2]])
+                count = self.num_neighbors[kind][hop]
+                hops.append(self._draw_edges(kind, count, frontier, sampled, times, random))
+            for kind, nodes in sampled.items():
+                node_counts[kind].append(nodes.key.size - num_sampled[kind])
+            num_expanded = num_sampled
+        return drawn_edges, node_counts
 
-
-def _of_type(values: dict | None, kind: Any) -> Any:
-    r"""Returns ``values[kind]``, or :obj:`None` if :obj:`values` is :obj:`None`."""
-    return None if values is None else values[kind]
+    def _draw_edges(
+        self,
+        kind: Any,
+        count: int,
+        frontier: slice,
+        sampled: dict[str, SampledNodes],
+        times: np.ndarray | None,
+        random: np.random.Generator,
+    ) -> Edges:
+        r"""Draws edges of the type :obj:`kind` into the rows :obj:`frontier` of the sampled nodes,
+        and adds the sources to the sampled nodes."""
+        source, _, target = kind
+        edges, targets = self.edges[kind], sampled[target]
+        nodes, batch = targets.node[frontier], targets.batch[frontier]
+        until = None if times is None else times[batch]
+        owner, edge = edges.sample(nodes, count, self.replace, random, until, self.last)
+        row = sampled[source].add(edges.sources(edge, self.sizes[source]), batch[owner])
+        return row, frontier.start + owner, edge
