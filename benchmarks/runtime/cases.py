@@ -208,8 +208,9 @@ def learned_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
 
 def sampled_edges(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""Builds the layer over ten edges for each node. Sampled nodes attend by softmax; peer_linear
-    nodes and half of the heads by mean and Jaccard index."""
+    r"""Builds the layer over ten edges for each node, and PyG's layer with softmax. In half of the
+    heads, sampled nodes attend by softmax and the other nodes by the mean. The other half of the
+    heads uses the Jaccard index."""
     edges = sort_edge_index(torch.randint(x.size(0), (2, 10 * x.size(0))), sort_by_row=False)
     data = AttentionNodeSampling()(JaccardScores()(Data(edge_index=edges, num_nodes=x.size(0))))
     conv = JaccardSubtractorConv(x.size(1), x.size(1), heads=8)

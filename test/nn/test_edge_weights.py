@@ -427,7 +427,7 @@ def test_an_edge_loss_of_weighted_edges_is_refused_compiled_too():
 @pytest.mark.parametrize('weight', [torch.inf, torch.nan, -1.0])
 def test_weights_that_are_no_weights_are_refused(weight):
     with pytest.raises(
-        ValueError, match=f"'edge_weight' must not be negative .* and finite .*{weight}"
+        ValueError, match=f"'edge_weight' must be finite and not negative, .*{weight}"
     ):
         AdjacencyMaskedAttention(4)(
             torch.randn(N, 4), PROPER, edge_weight=torch.full((PROPER.size(1),), weight)

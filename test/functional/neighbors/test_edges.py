@@ -338,7 +338,7 @@ def test_negative_weights_are_named(weight):
     check_edge_weight(None)
     check_edge_weight(weight.abs().nan_to_num())
     with pytest.raises(
-        ValueError, match="'edge_weight' must not be negative where neighbours are averaged"
+        ValueError, match="'edge_weight' must be finite and not negative, because neighbours"
     ):
         check_edge_weight(weight)
 

@@ -159,7 +159,9 @@ def test_raises():
     with pytest.raises(ValueError, match="'edge_index' must be given"):
         DIFFormerConv(6, 8)(x)
     conv = DIFFormerConv(6, 8, kernel='sigmoid', use_graph=False)
-    with pytest.raises(ValueError, match="'kernel' = 'sigmoid' has no state"):
+    with pytest.raises(
+        ValueError, match=r"'kernel' must be 'simple' for an attention state \(got 'sigmoid', which"
+    ):
         conv.attention_state(x)
     with pytest.raises(ValueError, match="'state' must be None with the sigmoid kernel"):
         conv(x, state=DIFFormerConv(6, 8).attention_state(x))

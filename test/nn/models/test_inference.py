@@ -314,7 +314,9 @@ def test_raises(tmp_path):
     assert [path.name for path in other.iterdir()] == ['thesis.tex']
     with pytest.raises(ValueError, match="'relational_order' must be at most 1"):
         NodeFormer(5, 8, 3, num_features=8, relational_order=2).double().inference(loader(data))
-    with pytest.raises(ValueError, match="'kernel' = 'sigmoid' has no state"):
+    with pytest.raises(
+        ValueError, match=r"'kernel' must be 'simple' for an attention state \(got 'sigmoid', which"
+    ):
         DIFFormer(5, 8, 3, kernel='sigmoid').double().inference(loader(data))
     with pytest.raises(
         ValueError, match="'gnn' must be one of PyG's networks without jumping knowledge"

@@ -422,7 +422,7 @@ def test_a_user_without_a_row_is_no_item():
     model = make()
     message = (
         rf"'src_index' must hold ids of users, from 0 to {USERS - 1}, unless 'dst_index' is given "
-        rf'\(got {USERS}, an item\)'
+        rf'\(got {USERS}, an item\); for a new user, average the rows of get_embedding'
     )
     for users in ([USERS], [0, USERS], torch.arange(N) == USERS):
         with pytest.raises(ValueError, match=message):

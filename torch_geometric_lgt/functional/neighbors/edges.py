@@ -89,7 +89,7 @@ def check_edge_weight(weight: Tensor | None) -> None:
     if not bool(((weight >= 0) & (weight < torch.inf)).all()):
         bounds = f'{float(weight.min())} to {float(weight.max())}'
         raise ValueError(
-            "'edge_weight' must not be negative where neighbours are averaged, and finite (got "
+            "'edge_weight' must be finite and not negative, because neighbours are averaged (got "
             f'{bounds})'
         )
 

@@ -204,7 +204,8 @@ class DIFFormerConv(LinearLayer):
         """
         if self.kernel == 'sigmoid':
             raise ValueError(
-                "'kernel' = 'sigmoid' has no state: it is no sum over features; use 'simple'"
+                f"'kernel' must be 'simple' for an attention state (got {self.kernel!r}, which "
+                'cannot be computed from sums over the keys)'
             )
         return super().attention_state(x, batch, batch_size, position=position)
 

@@ -178,8 +178,9 @@ class Recommender(Module):
         if dst_index is None and users.numel() > 0 and int(users.max()) >= self.num_users:
             raise ValueError(
                 f"'src_index' must hold ids of users, from 0 to {self.num_users - 1}, unless "
-                f"'dst_index' is given (got {int(users.max())}, an item); rank for a user who came "
-                'after the training by the mean of the rows of chosen items'
+                f"'dst_index' is given (got {int(users.max())}, an item); for a new user, average "
+                "the rows of get_embedding(nodes=items) with the user's items, and rank all items "
+                'by their products with this average'
             )
         check_whole('k', k, 0)
         if k > items.numel():
