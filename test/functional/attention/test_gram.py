@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from gradients import assert_same_gradients, gradients, leaves_of
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional._engine import gram as engine
@@ -50,11 +51,10 @@ def test_gram_matches_the_products_with_gradients(name, elements, constants):
 def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, constants):
     constants(gram_chunk=elements)
     batch, graphs = BATCHES[name]
-    leaves = [
+    x, above, below = (
         torch.randn(*shape, dtype=DOUBLE).requires_grad_()
         for shape in ((12, 3), (graphs, 4, 10), (graphs, 4, 2))
-    ]
-    x, above, below = leaves
+    )
     graph = torch.zeros(12, dtype=torch.long) if batch is None else batch
     centre = torch.randn(graphs, 3, dtype=DOUBLE)
     longer = torch.cat([x - centre[graph], torch.ones(12, 1, dtype=DOUBLE)], 1)
@@ -62,11 +62,7 @@ def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, consta
     expected = (top.unflatten(1, (2, 5)) / bottom[..., None]).flatten(1)
     actual = affine_ratio(x, above, below, centre, segments(batch, 12, graphs), torch.zeros(graphs))
     torch.testing.assert_close(actual, expected)
-    grad = torch.randn_like(expected)
-    for one, other in zip(
-        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    assert_same_gradients(actual, expected, {'x': x, 'above': above, 'below': below})
 
 
 def test_nodes_and_graphs_that_are_computed_together():
@@ -102,21 +98,12 @@ def test_layers_by_products_of_columns_are_those_by_keys(layer, bias, monkeypatc
     for way in (False, True):
         monkeypatch.setattr(LinearForm, 'affine', lambda self, nodes, way=way: way)
         outs = [conv(x, batch=batch), conv((x, other)), conv(other, state=conv.attention_state(x))]
-        grads = torch.autograd.grad(
-            sum(out.square().sum() for out in outs), [x, other, *conv.parameters()]
-        )
+        leaves = leaves_of(conv, x=x, other=other)
+        grads = gradients(sum(out.square().sum() for out in outs), leaves)
         state = conv.attention_state(x, batch)
-        results[way] = [
-            *outs,
-            *grads,
-            state.sums,
-            state.maximum,
-            state.squares,
-            state.query_squares,
-            state.count,
-        ]
-    for one, two in zip(*results.values(), strict=True):
-        torch.testing.assert_close(one, two)
+        values = (state.sums, state.maximum, state.squares, state.query_squares, state.count)
+        results[way] = {'outputs': outs, **grads, 'state': values}
+    torch.testing.assert_close(*results.values())
 
 
 @pytest.mark.parametrize('name', BATCHES)
@@ -167,13 +154,11 @@ def test_columns_in_pairs_that_are_nearly_equal(layer, by_state):
     assert conv._form(x, x).affine(segments(None, 2000))
     for module, part in ((conv, x), (exact, leaf)):
         out = module(part, state=module.attention_state(part)) if by_state else module(part)
-        results.append(
-            [out, *torch.autograd.grad(out, [part, *module.parameters()], grad.to(out.dtype))]
-        )
-    for actual, expected in zip(*results, strict=True):
-        assert float((actual.double() - expected).detach().norm()) < 2e-4 * float(
-            expected.detach().norm()
-        )
+        found = gradients(out, leaves_of(module, x=part), grad.to(out.dtype))
+        results.append({'out': out.detach(), **found})
+    actual, expected = results
+    for name, value in expected.items():
+        assert float((actual[name].double() - value).norm()) < 2e-4 * float(value.norm()), name
 
 
 def test_products_of_columns_need_a_wider_precision_than_the_input():

@@ -2,12 +2,14 @@ import re
 
 import pytest
 import torch
+from gradients import assert_same_gradients, gradients
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.testing import dense
 
 KINDS = ['softmax', 'fourier', 'elu', 'relu', 'focused', 'assignment']
+NAMES = ('q', 'k', 'v', 'z_q', 'z_k')
 BATCHES = {
     'one': (None, 17),
     'sorted': (torch.tensor([0] * 4 + [2] * 6 + [3]), 11),
@@ -58,15 +60,14 @@ def assert_equal_with_gradients(kind, projection, batch, leaves, tolerance=1e-10
     actual = fast(kind, projection, batch, *leaves)
     expected = slow(kind, projection, batch, *leaves)
     assert relative(actual, expected) < tolerance
+    assert_near_gradients(actual, expected, dict(zip(NAMES, leaves, strict=False)), tolerance)
+
+
+def assert_near_gradients(actual, expected, leaves, tolerance):
     grad = torch.randn_like(expected)
-    names = ('q', 'k', 'v', 'z_q', 'z_k')
-    for name, one, other in zip(
-        names,
-        torch.autograd.grad(actual, leaves, grad),
-        torch.autograd.grad(expected, leaves, grad),
-        strict=False,
-    ):
-        assert relative(one, other) < tolerance, name
+    found, exact = (gradients(out, leaves, grad) for out in (actual, expected))
+    for name in leaves:
+        assert relative(found[name], exact[name]) < tolerance, name
 
 
 @pytest.mark.parametrize('rank', [0, 2], ids=['plain', 'masked'])
@@ -103,11 +104,7 @@ def test_masks_of_three_weights():
     actual = kernel_attention(q, k, v, 'softmax', projection, query_mask=of_query, key_mask=of_key)
     phi_q, phi_k = (dense.feature_map('softmax', x, projection) for x in (q, k))
     expected = dense.kernel_attention(phi_q, phi_k, v, of_query @ of_key.t())
-    grad = torch.randn_like(expected)
-    for one, other in zip(
-        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
-    ):
-        assert relative(one, other) < 1e-10
+    assert_near_gradients(actual, expected, dict(zip(NAMES, leaves, strict=True)), 1e-10)
     assert relative(actual, expected) < 1e-10
 
 
@@ -118,9 +115,8 @@ def test_scale_is_that_of_queries_and_keys(scale):
     actual = kernel_attention(q, k, v, 'softmax', projection, scale=scale)
     expected = kernel_attention(scale * q, scale * k, v, 'softmax', projection)
     torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(
-        *(torch.autograd.grad(out.sin().sum(), leaves) for out in (actual, expected))
-    )
+    named = {'q': q, 'k': k, 'v': v}
+    torch.testing.assert_close(*(gradients(out.sin().sum(), named) for out in (actual, expected)))
 
 
 @pytest.mark.parametrize(
@@ -236,12 +232,13 @@ def test_float32_matches_float64(scale):
     projection, leaves = draw('softmax', 200, 200, 2, scale, channels=6)
     expected = slow('softmax', projection, None, *leaves)
     grad = torch.randn_like(expected)
-    grads = torch.autograd.grad(expected, leaves, grad)
+    exact = gradients(expected, dict(zip(NAMES, leaves, strict=True)), grad)
     single = [leaf.detach().float().requires_grad_() for leaf in leaves]
     actual = fast('softmax', projection.float(), None, *single)
     assert relative(actual.double(), expected) < 1e-5
-    for one, other in zip(torch.autograd.grad(actual, single, grad.float()), grads, strict=True):
-        assert relative(one.double(), other) < 1e-5
+    found = gradients(actual, dict(zip(NAMES, single, strict=True)), grad.float())
+    for name, value in exact.items():
+        assert relative(found[name].double(), value) < 1e-5, name
 
 
 def test_bfloat16_is_close_and_keeps_its_dtype():
@@ -269,12 +266,12 @@ def test_gradients_in_half_precision_do_not_hang_on_the_mean_of_the_values(kind,
         actual = kernel_attention(*half, kind, drawn)
     expected = slow(kind, projection, None, *leaves)
     grad = torch.randn_like(expected).bfloat16()
-    pairs = (
-        torch.autograd.grad(out, parts, grad.to(out.dtype))
+    found, exact = (
+        gradients(out, dict(zip('qkv', parts, strict=True)), grad.to(out.dtype))
         for out, parts in ((actual, half), (expected, leaves))
     )
-    for one, other in zip(*pairs, strict=True):
-        assert relative(one.double(), other) < 0.01
+    for name, value in exact.items():
+        assert relative(found[name].double(), value) < 0.01, name
 
 
 @pytest.mark.parametrize('norm', [30.0, 300.0])
@@ -342,11 +339,8 @@ def test_masks_of_zeros_give_zeros(kind, way, masked, constants):
     phi = (dense.feature_map(kind, part, projection) for part in (q, k))
     expected = dense.kernel_attention(*phi, v, of_query @ of_key.t(), batch, batch)
     assert not actual[(batch % 2 == 1)].any()
-    grad = torch.randn_like(expected)
-    for one, other in zip(
-        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+    named = dict(zip(NAMES, leaves, strict=True))
+    assert_same_gradients(actual, expected, named, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
@@ -366,11 +360,9 @@ def test_features_of_zero_by_their_logarithm(way, constants):
             q, 'logits', None, batch
         )
     expected = dense.kernel_attention(q.exp(), k.exp(), v, None, batch, batch)
-    grad = torch.randn_like(expected)
-    for one, other in zip(
-        *((out, *torch.autograd.grad(out, leaves, grad)) for out in (actual, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+    named = {'q': q, 'k': k, 'v': v}
+    assert_same_gradients(actual, expected, named, rtol=1e-10, atol=1e-12)
     assert not actual[[1, 3, 4, 7, 9]].any()
 
 
@@ -420,12 +412,8 @@ def test_compiles_once_for_every_size():
         leaves = [torch.randn(n, 2, c, requires_grad=True) for c in (5, 5, 3)]
         expected, actual = run(*leaves), compiled(*leaves)
         torch.testing.assert_close(actual, expected)
-        for one, other in zip(
-            torch.autograd.grad(actual.sum(), leaves),
-            torch.autograd.grad(expected.sum(), leaves),
-            strict=True,
-        ):
-            torch.testing.assert_close(one, other)
+        named = dict(zip('qkv', leaves, strict=True))
+        torch.testing.assert_close(*(gradients(out.sum(), named) for out in (actual, expected)))
 
 
 def test_saved_bytes_grow_with_nodes_not_features():

@@ -3,6 +3,7 @@ on."""
 
 import pytest
 import torch
+from gradients import gradients, leaves_of
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
 from torch_geometric_lgt.functional._engine import dispatch
@@ -125,18 +126,21 @@ def test_as_exact_as_the_chunks_at_any_length(length, constants):
     leaves, projection = draw(60, 60, 0, length=length)[:3], torch.randn(11, 5, dtype=torch.double)
 
     def run(dtype):
-        copies = [leaf.detach().to(DEVICE, dtype).requires_grad_() for leaf in leaves]
-        out = kernel_attention(*copies, 'softmax', projection.to(DEVICE, dtype))
-        return [
-            part.double().cpu() for part in (out, *torch.autograd.grad(out.sin().sum(), copies))
-        ]
+        copies = {
+            name: leaf.detach().to(DEVICE, dtype).requires_grad_()
+            for name, leaf in zip('qkv', leaves, strict=True)
+        }
+        out = kernel_attention(*copies.values(), 'softmax', projection.to(DEVICE, dtype))
+        results = {'out': out, **gradients(out.sin().sum(), copies)}
+        return {name: value.double().cpu() for name, value in results.items()}
 
     fused, exact = run(torch.float32), run(torch.double)
     constants(fused_devices=())
+    chunks = run(torch.float32)
     share = 0 if DEVICE == 'cpu' else 2**-22  # what three parts of TF32 lack of a product
-    for ours, chunks, expected in zip(fused, run(torch.float32), exact, strict=True):
-        bound = 2 * (chunks - expected).norm() + share * expected.norm() + 1e-7
-        assert (ours - expected).norm() <= bound
+    for name, expected in exact.items():
+        bound = 2 * (chunks[name] - expected).norm() + share * expected.norm() + 1e-7
+        assert (fused[name] - expected).norm() <= bound, name
 
 
 def test_projection_of_any_layout():
@@ -194,18 +198,16 @@ def test_state_is_the_same(batch, constants):
         state = AttentionState.from_keys(k, v, 'softmax', projection, batch, key_mask=b)
         torch.manual_seed(1)
         parts = state.sums, state.squares
-        return state, torch.autograd.grad(
-            parts, [k, v, b], [torch.randn_like(part) for part in parts]
-        )
+        grad = [torch.randn_like(part) for part in parts]
+        return state, gradients(parts, {'k': k, 'v': v, 'b': b}, grad)
 
     ours, grads = run()
     constants(fused_devices=())
     other, expected = run()
     for name in ('sums', 'maximum', 'squares', 'count'):
         torch.testing.assert_close(getattr(ours, name), getattr(other, name), rtol=1e-5, atol=1e-6)
-    assert all(
-        relative(one, two.double().cpu()) < 1e-5 for one, two in zip(grads, expected, strict=True)
-    )
+    for name, value in expected.items():
+        assert relative(grads[name], value.double().cpu()) < 1e-5, name
 
 
 @pytest.mark.parametrize('kind', ['plain', 'masked', 'keys without bias'])
@@ -220,13 +222,12 @@ def test_layers(kind, constants, fused):
 
     def run():
         out = layer(x, degree=degree) if masked else layer(x)
-        return out, *torch.autograd.grad(out.sin().sum(), [x, *layer.parameters()])
+        return {'out': out, **gradients(out.sin().sum(), leaves_of(layer, x=x))}
 
     ours = run()
     assert set(fused) == {'FusedKeys', 'FusedKeyGrads', 'FusedQueries', 'FusedQueryGrads'}
     constants(fused_devices=())
-    for one, other in zip(ours, run(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours, run(), rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_not_served(fused):

@@ -3,6 +3,7 @@ import weakref
 
 import pytest
 import torch
+from gradients import assert_same_gradients
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -296,18 +297,15 @@ def test_values_that_are_not_evaluated(store_states, batch, bias, rank, constant
     monkeypatch.setattr(kernel, 'stores_states', lambda *_: store_states)
     size = {'dtype': torch.float64, 'requires_grad': True}
     q, k, x = (torch.randn(40, channels, **size) for channels in (C, C, 6))
-    leaves = [
-        q,
-        k,
-        x,
-        torch.randn(C + 3, 6, **size),
-        *([torch.randn(C + 3, **size)] if bias else []),
-    ]
-    masks = [torch.rand(40, rank, **size) for _ in range(2)] if rank > 0 else [None, None]
-    leaves += [mask for mask in masks if mask is not None]
+    leaves = {'q': q, 'k': k, 'x': x, 'weight': torch.randn(C + 3, 6, **size)}
+    if bias:
+        leaves['bias'] = torch.randn(C + 3, **size)
+    if rank > 0:
+        leaves |= {name: torch.rand(40, rank, **size) for name in ('query_mask', 'key_mask')}
+    masks = [leaves.get(name) for name in ('query_mask', 'key_mask')]
     projection = torch.randn(4, C, dtype=torch.float64)
     nodes = segments(batch, 40)
-    values = LinearInput(x=x, weight=leaves[3], bias=leaves[4] if bias else None)
+    values = LinearInput(x=x, weight=leaves['weight'], bias=leaves.get('bias'))
 
     def run():
         queries, keys = (
@@ -316,16 +314,14 @@ def test_values_that_are_not_evaluated(store_states, batch, bias, rank, constant
         )
         return kernel.attend(queries, keys, values, nodes, nodes)
 
-    v = torch.nn.functional.linear(x, leaves[3], values.bias)[:, None]
+    v = torch.nn.functional.linear(x, values.weight, values.bias)[:, None]
     phi = [dense.feature_map('softmax', part[:, None], projection) for part in (q, k)]
     mask = None if rank == 0 else masks[0] @ masks[1].t()
     expected = dense.kernel_attention(*phi, v, mask, batch, batch)[:, 0]
     grad = torch.randn_like(expected)
     actual = run()
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
-    grads = (torch.autograd.grad(out, leaves, grad) for out in (actual, expected))
-    for one, other in zip(*grads, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+    assert_same_gradients(actual, expected, leaves, grad, rtol=1e-8, atol=1e-10)
     flops, counts = executed_and_counted(lambda: run().sum().backward())
     assert counts == flops
     columns, num_graphs = max(rank, 1), 1 if batch is None else 2  # one graph has a single node

@@ -1,6 +1,7 @@
 import pytest
 import torch
 from attention_layers import LAYERS
+from gradients import gradients, leaves_of
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -28,8 +29,8 @@ def run(monkeypatch, constants, paired, layer, x, batch, grad):
         (torch.arange(source.size(0)) % 7,) if isinstance(layer, DegreeMaskedAttention) else (None,)
     )
     out = layer(x, *degree, batch)
-    leaves = [*(x if isinstance(x, tuple) else (x,)), *layer.parameters()]
-    return [out, *torch.autograd.grad(out, leaves, grad(out))], len(used)
+    inputs = {'x_src': x[0], 'x_dst': x[1]} if isinstance(x, tuple) else {'x': x}
+    return {'out': out, **gradients(out, leaves_of(layer, **inputs), grad(out))}, len(used)
 
 
 @pytest.mark.parametrize('batch', [None, SORTED, UNSORTED], ids=['one', 'sorted', 'unsorted'])
@@ -44,8 +45,7 @@ def test_pairs_give_what_states_give(name, batch, monkeypatch, constants):
         for paired in (True, False)
     )
     assert used > 0 == unused
-    for one, other in zip(by_pairs, by_states, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(by_pairs, by_states, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize('name', ['simplex', 'learned-wide', 'sgformer'])
@@ -58,8 +58,7 @@ def test_bipartite(name, monkeypatch, constants):
         for paired in (True, False)
     )
     assert used > 0 == unused
-    for one, other in zip(by_pairs, by_states, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(by_pairs, by_states, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -84,14 +83,11 @@ def test_masks_of_one_side_or_both(masked):
     phi = [dense.feature_map('softmax', part, projection) for part in leaves[:2]]
     expected = dense.kernel_attention(*phi, leaves[2], of_query @ of_key.t(), batch, batch)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
-    inputs, grad = [*leaves, *masks.values()], torch.randn_like(out)
-    pairs = zip(
-        torch.autograd.grad(out, inputs, grad),
-        torch.autograd.grad(expected.nan_to_num(0), inputs, grad),
-        strict=True,
-    )
-    for one, other in pairs:
-        torch.testing.assert_close(one, other.nan_to_num(0), rtol=1e-9, atol=1e-9)
+    named, grad = dict(zip('qkv', leaves, strict=True), **masks), torch.randn_like(out)
+    found = gradients(out, named, grad)
+    wanted = gradients(expected.nan_to_num(0), named, grad)
+    wanted = {name: value.nan_to_num(0) for name, value in wanted.items()}
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_only_small_graphs_are_taken_by_pairs(monkeypatch):
@@ -142,12 +138,14 @@ def test_any_norm_as_exactly_as_states(norm, constants):
         out = kernel_attention(
             *leaves, projection=projection.to(dtype), batch=torch.arange(400) // 5
         )
-        results.append([out.detach(), *torch.autograd.grad(out.square().sum(), leaves)])
-    for exact, by_states, by_pairs in zip(*results, strict=True):
+        named = dict(zip('qkv', leaves, strict=True))
+        results.append({'out': out.detach(), **gradients(out.square().sum(), named)})
+    exact, by_states, by_pairs = results
+    for name, value in exact.items():
         state_error, pair_error = (
-            (part - exact).norm() / exact.norm() for part in (by_states, by_pairs)
+            (part[name] - value).norm() / value.norm() for part in (by_states, by_pairs)
         )
-        assert pair_error <= 2 * state_error + 1e-6
+        assert pair_error <= 2 * state_error + 1e-6, name
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import sys
 
 import pytest
 import torch
+from gradients import gradients
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
 from torch_geometric_lgt.functional._engine.sampled import split_maximum
@@ -33,11 +34,10 @@ def slow(projection, noise, leaves, batch_k=None, batch_q=None):
 
 def assert_alike(actual, expected, leaves, tolerance=1e-10):
     assert relative(actual, expected) < tolerance
-    grad = torch.randn_like(expected)
-    for one, other in zip(
-        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
-    ):
-        assert relative(one, other) < tolerance
+    named, grad = dict(zip('qkv', leaves, strict=True)), torch.randn_like(expected)
+    found, exact = (gradients(out, named, grad) for out in (actual, expected))
+    for name, value in exact.items():
+        assert relative(found[name], value) < tolerance, name
 
 
 def relative(actual, expected):
@@ -118,13 +118,10 @@ def test_float32_at_low_temperature(temperature):
     expected = slow(projection, noise, leaves)
     assert relative(actual.double(), expected) < 1e-4
     grad = torch.randn_like(expected)
-    for one, other in zip(
-        torch.autograd.grad(actual, single, grad.float()),
-        torch.autograd.grad(expected, leaves, grad),
-        strict=True,
-    ):
-        assert one.isfinite().all()
-        assert relative(one.double(), other) < 1e-3
+    found = gradients(actual, dict(zip('qkv', single, strict=True)), grad.float())
+    for name, value in gradients(expected, dict(zip('qkv', leaves, strict=True)), grad).items():
+        assert found[name].isfinite().all(), name
+        assert relative(found[name].double(), value) < 1e-3, name
 
 
 @pytest.mark.compiled
@@ -139,10 +136,8 @@ def test_compiles_once_for_every_size():
         _, noise, leaves = draw(n, n, torch.float32)
         expected, actual = run(*leaves, noise), compiled(*leaves, noise)
         torch.testing.assert_close(actual, expected)
-        for one, other in zip(
-            *(torch.autograd.grad(out.sum(), leaves) for out in (actual, expected)), strict=True
-        ):
-            torch.testing.assert_close(one, other)
+        named = dict(zip('qkv', leaves, strict=True))
+        torch.testing.assert_close(*(gradients(out.sum(), named) for out in (actual, expected)))
 
 
 @pytest.mark.parametrize(
@@ -272,7 +267,7 @@ def both_ways(queries, keys, values, noise, kind, projection, batch, dtype, thro
         actual = kernel_attention(*inputs, kind, **options, batch=batch, key_noise=noise.to(dtype))
     pairs = (actual, inputs, grad.to(dtype)), (expected, leaves, grad.double())
     return [
-        [out.detach(), *torch.autograd.grad(out, parts, direction)]
+        {'out': out.detach(), **gradients(out, dict(zip('qkv', parts, strict=True)), direction)}
         for out, parts, direction in pairs
     ]
 
@@ -293,10 +288,8 @@ def test_one_key_that_all_samples_look_at(num_features, samples, largest, throug
     pairs = both_ways(
         queries, keys, values, noise, 'softmax', projection, None, dtype, through_state
     )
-    for one, other in zip(*pairs, strict=True):
-        torch.testing.assert_close(
-            one.double(), other, rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-12
-        )
+    bound = 1e-6 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(*pairs, rtol=0, atol=bound, check_dtype=False)
 
 
 @pytest.mark.parametrize(
@@ -311,8 +304,7 @@ def test_long_keys_at_low_temperature(num_samples, num_nodes, dtype, bound):
         )
         noise = -torch.empty(num_nodes, H, num_samples).exponential_().log() / 0.05
         pairs = both_ways(queries, keys, values, noise, 'softmax', torch.randn(4, 4), None, dtype)
-        for one, other in zip(*pairs, strict=True):
-            torch.testing.assert_close(one.double(), other, rtol=bound, atol=bound)
+        torch.testing.assert_close(*pairs, rtol=bound, atol=bound, check_dtype=False)
 
 
 @pytest.mark.parametrize('through_state', [False, True])
@@ -347,9 +339,10 @@ def test_a_graph_is_as_alone_beside_what_is_not_a_number(dtype, part, poison, th
             parts[name][9] = poison
     beside = run(batch < 3)[0]
     bound = 1e-6 if dtype == torch.float32 else 1e-12
-    for actual, alone_part, other in zip(beside, alone[0], exact, strict=True):
-        torch.testing.assert_close(actual[:4], alone_part, rtol=bound, atol=bound)
-        torch.testing.assert_close(actual[:8].double(), other, rtol=100 * bound, atol=100 * bound)
+    first, both = ({name: value[:rows] for name, value in beside.items()} for rows in (4, 8))
+    torch.testing.assert_close(first, alone[0], rtol=bound, atol=bound)
+    bounds = {'rtol': 100 * bound, 'atol': 100 * bound}
+    torch.testing.assert_close(both, exact, **bounds, check_dtype=False)
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
@@ -365,12 +358,10 @@ def test_keys_without_weight_count_for_nothing(through_state, num_samples, dtype
     pairs = both_ways(
         queries, keys, values, noise, 'softmax', torch.randn(7, 5), batch, dtype, through_state
     )
-    for one, other in zip(*pairs, strict=True):
-        torch.testing.assert_close(
-            one.double(), other, rtol=1e-5 if dtype == torch.float32 else 1e-10, atol=1e-6
-        )
-    for part in pairs[0]:
-        assert not part[(batch == 1) | (batch == 3)].any()
+    bound = 1e-5 if dtype == torch.float32 else 1e-10
+    torch.testing.assert_close(*pairs, rtol=bound, atol=1e-6, check_dtype=False)
+    for name, part in pairs[0].items():
+        assert not part[(batch == 1) | (batch == 3)].any(), name
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
@@ -407,12 +398,12 @@ def test_states_of_keys_without_weight(num_nodes, dtype, monkeypatch):
     )
     reduced = [part.all_reduce() for part in parts][1].read(q, 'softmax', projection, batch)
     torch.testing.assert_close(reduced, merged)
-    for one, other in zip(
-        *(torch.autograd.grad(out.sum(), [q, k, v]) for out in (reduced, merged)), strict=True
-    ):
-        torch.testing.assert_close(one, other)
-        assert not one[batch == 1].any()
+    leaves = {'q': q, 'k': k, 'v': v}
+    grads = [gradients(out.sum(), leaves) for out in (reduced, merged)]
+    torch.testing.assert_close(*grads)
+    for name, grad in grads[0].items():
+        assert not grad[batch == 1].any(), name
     left = summed_up(everything).without(summed_up(weighed)).read(q, 'softmax', projection, batch)
     assert not left.any()
-    for grad in torch.autograd.grad(left.sum(), [q, k, v]):
-        assert not grad.any()
+    for name, grad in gradients(left.sum(), leaves).items():
+        assert not grad.any(), name

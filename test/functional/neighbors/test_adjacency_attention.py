@@ -1,5 +1,6 @@
 import pytest
 import torch
+from gradients import assert_same_gradients, gradients
 
 from torch_geometric_lgt.functional import gaussian_projection
 from torch_geometric_lgt.functional.neighbors import adjacency_attention as module
@@ -27,11 +28,8 @@ def test_matches_dense_with_gradients(kind, chunk, constants):
     expected = dense.kernel_attention(phi_q, phi_k, v, count)
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
     assert (actual[8] == 0).all()
-    grad = torch.randn_like(actual)
-    for one, other in zip(
-        *(torch.autograd.grad(out, (q, k, v), grad) for out in (actual, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    leaves, grad = {'q': q, 'k': k, 'v': v}, torch.randn_like(actual)
+    assert_same_gradients(actual, expected, leaves, grad, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize('scale', [1e-36, 1e-30, 1e30])
@@ -43,14 +41,13 @@ def test_weights_of_any_size_in_single_precision(kind, scale):
     projection = gaussian_projection(6, 4) if kind in ('softmax', 'fourier') else None
     weight, results = torch.rand(30) + 0.1, []
     for factor in (1.0, scale):
-        leaves = [q, k, v, (weight * factor).requires_grad_()]
-        out = adjacency_attention(*leaves[:3], edges, kind, projection, edge_weight=leaves[3])
-        *grads, of_weight = torch.autograd.grad(
-            out, leaves, torch.linspace(-1, 1, out.numel()).view_as(out)
-        )
-        results.append([out, *grads, of_weight.double() * factor])
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+        scaled = (weight * factor).requires_grad_()
+        out = adjacency_attention(q, k, v, edges, kind, projection, edge_weight=scaled)
+        leaves = {'q': q, 'k': k, 'v': v, 'edge_weight': scaled}
+        grads = gradients(out, leaves, torch.linspace(-1, 1, out.numel()).view_as(out))
+        grads['edge_weight'] = grads['edge_weight'].double() * factor
+        results.append({'out': out, **grads})
+    torch.testing.assert_close(*results, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize('scale', [1e-8, 1e-12, 1e-20, 1e-26, 1e15, 1e25])
@@ -71,17 +68,14 @@ def test_features_of_any_size_in_single_precision(kind, scale):
         *(dense.feature_map(kind, x) for x in exact[:2]), exact[2], count
     )
     grad = torch.randn_like(expected)
-    grads = (
-        torch.autograd.grad(actual, leaves, grad.float()),
-        torch.autograd.grad(expected, exact, grad),
+    found, wanted = (
+        {'out': out.detach(), **gradients(out, dict(zip('qkv', parts, strict=True)), cotangent)}
+        for out, parts, cotangent in ((actual, leaves, grad.float()), (expected, exact, grad))
     )
     unit = sizes.double()[torch.arange(9) % 3, None, None]
-    for one, other, size in zip(
-        (actual, *grads[0]), (expected, *grads[1]), (1, unit, unit[:7], 1), strict=True
-    ):
-        assert float(((one.double() - other) * size).norm().detach()) < 1e-4 * max(
-            1, float((other * size).norm().detach())
-        )
+    for name, size in {'out': 1, 'q': unit, 'k': unit[:7], 'v': 1}.items():
+        error = float(((found[name].double() - wanted[name]) * size).norm())
+        assert error < 1e-4 * max(1, float((wanted[name] * size).norm())), name
 
 
 @pytest.mark.parametrize('kind', ['relu', 'focused'])

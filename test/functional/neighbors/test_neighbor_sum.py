@@ -1,5 +1,6 @@
 import pytest
 import torch
+from gradients import assert_same_gradients
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
@@ -26,14 +27,10 @@ def test_matches_the_matrix_product_with_gradients(order, heads, chunk, constant
         order
     ]
     x, weight = torch.randn(7, 6, dtype=DOUBLE), torch.randn(edges.size(1), heads, dtype=DOUBLE)
-    leaves = [x.requires_grad_(), weight.requires_grad_()]
+    leaves = {'x': x.requires_grad_(), 'weight': weight.requires_grad_()}
     actual, expected = neighbor_sum(x, edges, weight, 9), dense(x, edges, weight, 9)
     torch.testing.assert_close(actual, expected)
-    grad = torch.randn_like(expected)
-    for one, other in zip(
-        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    assert_same_gradients(actual, expected, leaves)
 
 
 def test_constant_weights_cost_no_gradient():
