@@ -2,6 +2,7 @@
 
 import torch
 from definitions import defined
+from gradients import gradients, leaves_of
 
 from torch_geometric_lgt.functional import jaccard
 from torch_geometric_lgt.functional.neighbors.hops import degrees
@@ -186,7 +187,5 @@ def results(module, call, x, autocast=None):
     with torch.autocast(x.device.type, autocast, enabled=autocast is not None):
         out = call(module, x)
     weight = torch.linspace(-1, 1, out.numel()).view_as(out).to(out)
-    leaves = [x, *module.parameters()]
-    grads = torch.autograd.grad(out, leaves, weight, allow_unused=True, materialize_grads=True)
-    names = ['output', 'x', *(name for name, _ in module.named_parameters())]
-    return dict(zip(names, (out.detach(), *grads), strict=True))
+    grads = gradients(out, leaves_of(module, x=x), weight, materialize_grads=True)
+    return {'output': out.detach(), **grads}

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from gradients import assert_same_gradients, gradients, leaves_of
 from torch._dynamo.exc import TorchDynamoException
 from torch_geometric.nn import GCN, GCNConv, GraphSAGE
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
@@ -61,13 +62,8 @@ def attention_of(conv):
 
 def compare(actual, expected, leaves):
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
-    grad = torch.randn_like(expected)
-    options = {'allow_unused': True, 'materialize_grads': True, 'retain_graph': True}
-    for one, other in zip(
-        *(torch.autograd.grad(out, leaves, grad, **options) for out in (actual, expected)),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    options = {'materialize_grads': True, 'retain_graph': True}
+    assert_same_gradients(actual, expected, leaves, rtol=1e-9, atol=1e-10, **options)
 
 
 @pytest.mark.parametrize('first', [0.2, -0.1])
@@ -78,15 +74,11 @@ def test_local_convolution_is_that_of_pyg(first):
     x, weight = features(N, 4), weights(EDGES, first)
     actual = ours(x, gcn_edges(EDGES, N, DOUBLE, None, weight))
     expected = theirs(x, EDGES, weight)
-    leaves = [x, weight, *ours.parameters()], [x, weight, *theirs.parameters()]
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
     grad = torch.randn_like(expected)
-    for one, other in zip(
-        torch.autograd.grad(actual, leaves[0], grad),
-        torch.autograd.grad(expected, leaves[1], grad),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    found = gradients(actual, leaves_of(ours, x=x, edge_weight=weight), grad)
+    wanted = gradients(expected, leaves_of(theirs, x=x, edge_weight=weight), grad)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize('gnn', [None, 'plain', 'weighted'])
@@ -97,7 +89,8 @@ def test_sgformer_normalises_as_pyg_does(gnn):
     plain.load_state_dict(model.gnn.state_dict())
     x, weight = features(N, 4), weights(EDGES)
     expected = model.lin_out(plain(model.input_layer(x), EDGES, weight))
-    compare(model(x, EDGES, edge_weight=weight), expected, [x, weight, *model.lin_in.parameters()])
+    leaves = leaves_of(model, 'lin_in', x=x, edge_weight=weight)
+    compare(model(x, EDGES, edge_weight=weight), expected, leaves)
     torch.testing.assert_close(model(x, sorted_edges(EDGES, N, N, edge_weight=weight)), expected)
     degree = torch.zeros(N, dtype=DOUBLE).index_add_(
         0, PROPER[1], weight.detach()[EDGES[0] != EDGES[1]]
@@ -144,7 +137,7 @@ def test_difformer_propagates_with_weighted_degrees(first, bipartite):
     compare(
         conv(pair, EDGES, edge_weight=weight),
         alone(pair) + 0.7 * matrix @ conv.lin_value(x),
-        [x, weight, *conv.parameters()],
+        leaves_of(conv, x=x, edge_weight=weight),
     )
 
 
@@ -188,7 +181,7 @@ def test_relational_bias_of_weighted_pairs(source):
         matrix = dense.normalised_adjacency(matrix + torch.eye(N, dtype=DOUBLE))
     share = conv.relational_bias.weight.sigmoid().repeat_interleave(3, 1)
     expected = alone(x) + share * (matrix @ (conv.lin_value(x) if source == 'value' else alone(x)))
-    leaves = [x, weight, conv.relational_bias.weight, *conv.lin_value.parameters()]
+    leaves = leaves_of(conv, 'relational_bias', 'lin_value', x=x, edge_weight=weight)
     compare(conv(x, edges, edge_weight=weight), expected, leaves)
     torch.testing.assert_close(conv(x, conv.hops(edges, N, weight)), expected)
     if source == 'value':
@@ -219,7 +212,7 @@ def test_adjacency_mask_holds_the_weights(feature_map):
     compare(
         layer(x, EDGES, edge_weight=weight),
         expected,
-        [x, weight, *layer.lin_query.parameters(), *layer.lin_key.parameters()],
+        leaves_of(layer, 'lin_query', 'lin_key', x=x, edge_weight=weight),
     )
 
 
@@ -267,7 +260,7 @@ def test_weights_multiply_each_branch_before_it_is_normalised(kernel, sampled, n
     compare(
         conv(x, EDGES, index, mask, edge_weight=weight),
         torch.cat(out, 1).flatten(1),
-        [x, weight, *conv.parameters()],
+        leaves_of(conv, x=x, edge_weight=weight),
     )
     scores = conv.attention_scores(x, EDGES, index, mask, edge_weight=weight)
     value = conv.lin_value(x).unflatten(1, (4, 2))
@@ -331,17 +324,10 @@ def test_mgformer_weighs_neighbours():
     layer_by_layer = model.tokens()
     for layer in model.layers:
         layer_by_layer = layer(layer_by_layer, EDGES, edge_weight=weight) + layer_by_layer
-    compare(
-        model.get_embedding(EDGES, edge_weight=weight),
-        layer_by_layer,
-        [weight, model.embedding.weight],
-    )
+    leaves = leaves_of(model, 'embedding', edge_weight=weight)
+    compare(model.get_embedding(EDGES, edge_weight=weight), layer_by_layer, leaves)
     nodes = torch.tensor([5, 0, 3])
-    compare(
-        model.get_embedding(EDGES, nodes, edge_weight=weight),
-        layer_by_layer[nodes],
-        [weight, model.embedding.weight],
-    )
+    compare(model.get_embedding(EDGES, nodes, edge_weight=weight), layer_by_layer[nodes], leaves)
     expected = layer_by_layer[:4] @ layer_by_layer[4:].t()
     assert torch.equal(
         model.recommend(EDGES, k=1, edge_weight=weight).flatten(), expected.argmax(1) + 4

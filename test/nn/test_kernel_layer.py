@@ -3,6 +3,7 @@
 import pytest
 import torch
 from constants import BY_OPERATORS
+from gradients import gradients, leaves_of
 from torch_geometric.data import Data
 
 from torch_geometric_lgt.functional._engine import chunked_keys, chunked_queries
@@ -66,7 +67,7 @@ def test_error_of_lower_precision(kind, dtype, tolerance, norm):
     happens to vanish."""
     layer, extra = make(kind, channels=16, value_projection=True)
     exact, _ = make(kind, channels=16, value_projection=True)
-    results = []
+    found, wanted = [], []
     for _ in range(10):
         x = torch.randn(300, 16)
         layer = layer.float()
@@ -81,19 +82,11 @@ def test_error_of_lower_precision(kind, dtype, tolerance, norm):
         out, expected = layer(x, **extra(300)), exact(y, **extra(300))
         assert out.dtype == dtype
         grad = torch.randn(300, 16).to(dtype)
-        names, parameters = zip(*layer.named_parameters(), strict=True)
-        grads = torch.autograd.grad(out, (x, *parameters), grad)
-        results.append(
-            [
-                out,
-                *grads,
-                expected,
-                *torch.autograd.grad(expected, (y, *exact.parameters()), grad.double()),
-            ]
-        )
-    columns = [torch.stack(column) for column in zip(*results, strict=True)]
-    half = len(columns) // 2
-    for name, one, other in zip(('out', 'x', *names), columns[:half], columns[half:], strict=True):
+        found.append({'out': out, **gradients(out, leaves_of(layer, x=x), grad)})
+        exact_grads = gradients(expected, leaves_of(exact, x=y), grad.double())
+        wanted.append({'out': expected, **exact_grads})
+    for name in wanted[0]:
+        one, other = (torch.stack([part[name] for part in parts]) for parts in (found, wanted))
         if other.norm() > 1e-9:
             assert relative(one, other) < tolerance, name
 
@@ -244,15 +237,15 @@ def test_keys_and_values_of_one_input_take_one_product(
     for module in (chunked_keys, chunked_queries):
         monkeypatch.setattr(module, 'Affine', Counted)
 
-    def gradients():
-        return torch.autograd.grad(conv(x).sin().sum(), [x, *conv.parameters()])
+    def run():
+        return gradients(conv(x).sin().sum(), leaves_of(conv, x=x))
 
-    plain, forward = gradients(), evaluated[: len(products)]
+    plain, forward = run(), evaluated[: len(products)]
     assert forward == products
     for name in ('lin_query', 'lin_key', 'lin_value'):
         if (part := getattr(conv, name)) is not None:
             part.register_forward_hook(lambda *_: None)
-            torch.testing.assert_close(gradients(), plain)
+            torch.testing.assert_close(run(), plain)
 
 
 @pytest.mark.parametrize('compiling', [False, True])

@@ -5,6 +5,7 @@ import pytest
 import torch
 from constants import BY_OPERATORS
 from definitions import degree_masked, features_of, heads_of
+from gradients import assert_same_gradients, gradients, leaves_of
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
@@ -37,11 +38,7 @@ def expected_weights(conv, x_src, x_dst, batches=(None, None)):
 
 def assert_alike(actual, expected, leaves):
     torch.testing.assert_close(actual, expected, atol=1e-11, rtol=1e-10)
-    grad = torch.randn_like(expected)
-    for one, other in zip(
-        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other, atol=1e-10, rtol=1e-9)
+    assert_same_gradients(actual, expected, leaves, atol=1e-10, rtol=1e-9)
 
 
 @pytest.mark.parametrize('paired', [False, True], ids=['states', 'pairs'])
@@ -56,7 +53,7 @@ def test_matches_dense_with_gradients(num_features, batch, paired, constants):
         constants(attention_chunk=x.size(0))
     weights, v = expected_weights(conv, x, x, (batch, batch))
     expected = torch.einsum('ijh,jhd->ihd', weights, v).flatten(1)
-    assert_alike(conv(x, batch=batch), expected, [x, *conv.parameters()])
+    assert_alike(conv(x, batch=batch), expected, leaves_of(conv, x=x))
 
 
 @SIZES
@@ -66,7 +63,7 @@ def test_sources_and_targets(num_features):
     weights, v = expected_weights(conv, sources, targets, batches[::-1])
     expected = torch.einsum('ijh,jhd->ihd', weights, v).flatten(1)
     out = conv((sources, targets), batch=batches, batch_size=4)
-    assert_alike(out, expected, [sources, targets, *conv.parameters()])
+    assert_alike(out, expected, leaves_of(conv, sources=sources, targets=targets))
 
 
 @SIZES
@@ -76,13 +73,13 @@ def test_merged_states(num_features):
     weights, v = expected_weights(conv, x, x, (batch, batch))
     expected = torch.einsum('ijh,jhd->ihd', weights, v).flatten(1)
     actual = conv(x, batch=batch, state=parts[0].merge(parts[1]))
-    assert_alike(actual, expected, [x, *conv.parameters()])
+    assert_alike(actual, expected, leaves_of(conv, x=x))
 
 
 def test_squares_of_a_state_are_those_of_the_keys():
     conv, x = make(UNFOLDED), draw(40)
     squares = heads_of(conv, x)[1].square().sum((0, 2))[None]
-    leaves = [x, *conv.lin_key.parameters()]
+    leaves = leaves_of(conv, 'lin_key', x=x)
     assert_alike(conv.attention_state(x).squares, squares, leaves)
 
 
@@ -95,7 +92,7 @@ def test_masks(num_features, num_nodes, constants):
     ).double()
     x, degree, batch = draw(num_nodes), torch.arange(num_nodes) % 10, torch.arange(num_nodes) % 2
     expected = degree_masked(layer, x, degree, batch)
-    assert_alike(layer(x, degree, batch), expected, [x, *layer.parameters()])
+    assert_alike(layer(x, degree, batch), expected, leaves_of(layer, x=x))
 
 
 @SIZES
@@ -104,7 +101,7 @@ def test_scores_of_pairs(num_features, constants):
     conv, x, batch = make(num_features), draw(12), torch.arange(12) % 3
     pairs = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
     weights = expected_weights(conv, x, x, (batch, batch))[0][pairs[1], pairs[0]]
-    leaves = [x, *conv.lin_key.parameters(), *conv.feature_map.parameters()]
+    leaves = leaves_of(conv, 'lin_key', 'feature_map', x=x)
     assert_alike(conv.attention_scores(x, pairs, batch), weights, leaves)
 
 
@@ -114,7 +111,7 @@ def test_a_linear_part_with_hooks_is_not_folded(num_features, name):
     conv, x = make(num_features), draw(40)
     getattr(conv, name).register_forward_hook(lambda *_: None)
     weights, v = expected_weights(conv, x, x)
-    leaves = [x, *conv.parameters()]
+    leaves = leaves_of(conv, x=x)
     assert_alike(conv(x), torch.einsum('ijh,jhd->ihd', weights, v).flatten(1), leaves)
     pairs = torch.stack([torch.arange(40), torch.arange(40).flip(0)])
     torch.testing.assert_close(conv.attention_scores(x, pairs), weights[pairs[1], pairs[0]])
@@ -167,14 +164,13 @@ def test_shares_below_the_smallest_float(num_features):
         conv.feature_map.scale *= 300 / logits.abs().max()
     weights, v = expected_weights(conv, x, x)
     expected = torch.einsum('ijh,jhd->ihd', weights, v).flatten(1)
-    grad, linear = torch.randn_like(expected), ('lin_query', 'lin_key', 'lin_value')
-    leaves = [x, conv.feature_map.weight, *(getattr(conv, name).weight for name in linear)]
-    exact = [expected, *torch.autograd.grad(expected, leaves, grad)]
+    grad = torch.randn_like(expected)
+    parts = ('feature_map.weight', 'lin_query.weight', 'lin_key.weight', 'lin_value.weight')
+    exact = {'out': expected, **gradients(expected, leaves_of(conv, *parts, x=x), grad)}
     single, y = make(num_features).float(), x.detach().float().requires_grad_()
     single.load_state_dict(conv.state_dict())
     out = single(y)
-    leaves = [y, single.feature_map.weight, *(getattr(single, name).weight for name in linear)]
-    found = [out, *torch.autograd.grad(out, leaves, grad.float())]
-    for one, other in zip(found, exact, strict=True):
-        error = float((one.detach().double() - other.detach()).norm() / other.detach().norm())
-        assert error < 300 * torch.finfo(torch.float32).eps
+    found = {'out': out, **gradients(out, leaves_of(single, *parts, x=y), grad.float())}
+    for name, value in exact.items():
+        error = (found[name].detach().double() - value.detach()).norm() / value.detach().norm()
+        assert float(error) < 300 * torch.finfo(torch.float32).eps, name

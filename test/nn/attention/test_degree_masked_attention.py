@@ -1,5 +1,6 @@
 import pytest
 import torch
+from gradients import assert_same_gradients, leaves_of
 
 from torch_geometric_lgt.nn import DegreeMaskedAttention
 from torch_geometric_lgt.testing import dense
@@ -31,13 +32,7 @@ def test_matches_dense_with_gradients(feature_map, heads, key_channels, batch):
     expected = torch.einsum('ijh,jhd->ihd', weights, v).flatten(1)
     actual = layer(x, DEGREE, batch)
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
-    grad, leaves = torch.randn_like(expected), [x, *layer.parameters()]
-    for one, other in zip(
-        torch.autograd.grad(actual, leaves, grad),
-        torch.autograd.grad(expected, leaves, grad),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+    assert_same_gradients(actual, expected, leaves_of(layer, x=x), atol=1e-9, rtol=1e-9)
     torch.testing.assert_close(
         layer.attention_scores(x, PAIRS, batch, DEGREE),
         weights[PAIRS[1], PAIRS[0]],

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from gradients import assert_same_gradients, leaves_of
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_undirected
 
@@ -59,11 +60,7 @@ def test_matches_dense_with_gradients(kernel, norm, graph_weight, value_projecti
         )
         expected = expected + graph_weight * matrix @ v.flatten(1)
     torch.testing.assert_close(actual, expected)
-    grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
-    for one, other in zip(
-        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    assert_same_gradients(actual, expected, leaves_of(conv, x=x))
 
 
 @pytest.mark.parametrize(('kernel', 'norm'), KINDS)
@@ -112,12 +109,8 @@ def test_gradients_of_scores(norm):
     )
     out = conv.attention_scores(x, pairs(12, 12), BATCH)
     grad = torch.randn(144, 2).double()
-    leaves = [x, *conv.lin_key.parameters()]
     torch.testing.assert_close(out, expected)
-    for one, other in zip(
-        *(torch.autograd.grad(scores, leaves, grad) for scores in (out, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    assert_same_gradients(out, expected, leaves_of(conv, 'lin_key', x=x), grad)
     torch.nn.init.zeros_(conv.lin_query.bias)
     zero = torch.zeros(12, 6, dtype=torch.float64, requires_grad=True)
     assert (

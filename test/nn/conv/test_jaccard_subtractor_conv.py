@@ -1,6 +1,7 @@
 import pytest
 import torch
 from definitions import jaccard_subtractor
+from gradients import assert_same_gradients, gradients, leaves_of
 from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.nn import TransformerConv
 from torch_geometric.utils import barabasi_albert_graph
@@ -28,19 +29,13 @@ MASK = torch.tensor([True, False, True, False, False, True, True])
 def compare(conv, x_src, x_dst, edges, mask):
     x = x_src if x_dst is None else (x_src, x_dst)
     scores = torch.rand(edges.size(1), dtype=DOUBLE) * (torch.arange(edges.size(1)) > 4)
-    leaves = [t.requires_grad_() for t in (x_src, *(() if x_dst is None else (x_dst,)))] + list(
-        conv.parameters()
-    )
+    inputs = {'x_src': x_src} if x_dst is None else {'x_src': x_src, 'x_dst': x_dst}
+    leaves = leaves_of(conv, **{name: part.requires_grad_() for name, part in inputs.items()})
     actual = conv(x, edges, scores, mask)
     wanted = jaccard_subtractor(conv, x, edges, scores, mask)
     torch.testing.assert_close(actual, wanted, rtol=1e-10, atol=1e-10)
-    grad = torch.randn_like(wanted)
-    results = [
-        torch.autograd.grad(out, leaves, grad, allow_unused=True, materialize_grads=True)
-        for out in (actual, wanted)
-    ]
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    options = {'rtol': 1e-9, 'atol': 1e-9, 'materialize_grads': True}
+    assert_same_gradients(actual, wanted, leaves, **options)
 
 
 @pytest.mark.parametrize('kernel', KERNELS, ids=str)
@@ -101,17 +96,16 @@ def test_features_of_edges_match_dense(kernel, mask, options, chunk, constants):
     conv = JaccardSubtractorConv(5, 8, 4, kernel, edge_channels=3, **options).double()
     x, edge_attr = torch.randn(7, 5, dtype=DOUBLE), torch.randn(13, 3, dtype=DOUBLE)
     index = torch.rand(13, dtype=DOUBLE) * (torch.arange(13) > 4)
-    leaves = [x.requires_grad_(), edge_attr.requires_grad_(), *conv.parameters()]
+    leaves = leaves_of(conv, x=x.requires_grad_(), edge_attr=edge_attr.requires_grad_())
     arguments = {'edge_attr': edge_attr, 'return_edge_scores': True}
     actual = conv(x, DISTINCT, index, mask, **arguments)
     wanted = jaccard_subtractor(conv, x, DISTINCT, index, mask, **arguments)
     grads = [torch.randn_like(part) for part in wanted]
     results = [
-        (*out, *torch.autograd.grad(out, leaves, grads, allow_unused=True, materialize_grads=True))
+        {'outputs': out, **gradients(out, leaves, grads, materialize_grads=True)}
         for out in (actual, wanted)
     ]
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
     assert torch.equal(conv(x, DISTINCT, index, mask, edge_attr=edge_attr), actual[0])
     weight = conv.attention_scores(x, DISTINCT, index, mask, edge_attr=edge_attr)
     value = conv.lin_value(x).unflatten(1, (4, -1))[DISTINCT[0]]
@@ -290,9 +284,8 @@ def test_gradients_in_bfloat16(kernel, edge_channels, autocast):
             out = conv.to(torch.float32 if is_cast else dtype)(
                 inputs, edges, index, mask, edge_attr=edge_attr
             )
-        leaves = {'x': inputs, **dict(conv.named_parameters())}
-        grads = torch.autograd.grad(out, list(leaves.values()), grad.to(out.dtype))
-        results.append({'out': out, **dict(zip(leaves, grads, strict=True))})
+        grads = gradients(out, leaves_of(conv, x=inputs), grad.to(out.dtype))
+        results.append({'out': out, **grads})
     if edge_channels == 0 and 'subtractor' not in kernel:
         bias = results[0].pop('lin_key.bias')  # a softmax does not depend on what all keys share
         assert bias.abs().max() < 1e-5
@@ -355,14 +348,14 @@ def test_features_of_edges_compile_without_a_break(kernel):
     compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager')
     x, edge_attr = torch.randn(7, 5), torch.randn(14, 3)
     for mask in (None, MASK):
-        leaves, results = [x.clone().requires_grad_(), edge_attr.clone().requires_grad_()], []
+        leaves = {'x': x.clone().requires_grad_(), 'edge_attr': edge_attr.clone().requires_grad_()}
+        results = []
         for run in (conv, compiled):
-            arguments = {'edge_attr': leaves[1], 'return_edge_scores': True}
-            out = run(leaves[0], EDGES, index, mask, **arguments)
+            arguments = {'edge_attr': leaves['edge_attr'], 'return_edge_scores': True}
+            out = run(leaves['x'], EDGES, index, mask, **arguments)
             loss = sum(part.square().sum() for part in out)
-            results.append((*out, *torch.autograd.grad(loss, leaves)))
-        for one, other in zip(*results, strict=True):
-            torch.testing.assert_close(one, other)
+            results.append({'outputs': out, **gradients(loss, leaves)})
+        torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize('kernel', ['jaccard', 'subtractor'])
@@ -372,12 +365,11 @@ def test_compiles_without_a_break(kernel):
     compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager')
     x = torch.randn(7, 5)
     for mask in (None, MASK):
-        leaves, results = x.clone().requires_grad_(), []
+        leaf, results = x.clone().requires_grad_(), []
         for run in (conv, compiled):
-            out = run(leaves, EDGES, index, mask)
-            results.append((out, *torch.autograd.grad(out.square().sum(), leaves)))
-        for one, other in zip(*results, strict=True):
-            torch.testing.assert_close(one, other)
+            out = run(leaf, EDGES, index, mask)
+            results.append({'out': out, **gradients(out.square().sum(), {'x': leaf})})
+        torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import pickle
 
 import pytest
 import torch
+from gradients import assert_same_gradients, leaves_of
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import kernel_attention
@@ -47,13 +48,7 @@ def test_matches_dense_with_gradients(feature_map, key_channels):
     expected = torch.einsum('ijh,jhd->ihd', weights, v).flatten(1)
     actual = conv(x, batch=batch)
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
-    grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
-    for one, other in zip(
-        torch.autograd.grad(actual, leaves, grad),
-        torch.autograd.grad(expected, leaves, grad),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+    assert_same_gradients(actual, expected, leaves_of(conv, x=x), atol=1e-9, rtol=1e-9)
     scores = conv.attention_scores(x, PAIRS, batch)
     torch.testing.assert_close(scores, weights[PAIRS[1], PAIRS[0]], atol=1e-10, rtol=1e-10)
 
@@ -66,12 +61,8 @@ def test_gradients_of_scores(constants):
     actual = conv.attention_scores(x, PAIRS, batch)
     expected = oracle(conv, x, batch)[0][PAIRS[1], PAIRS[0]]
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
-    grad = torch.randn_like(expected)
-    leaves = [x, *conv.lin_query.parameters(), *conv.lin_key.parameters()]
-    for one, other in zip(
-        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+    leaves = leaves_of(conv, 'lin_query', 'lin_key', x=x)
+    assert_same_gradients(actual, expected, leaves, atol=1e-9, rtol=1e-9)
 
 
 @pytest.mark.parametrize('feature_map', ['relu', 'focused'])
@@ -158,19 +149,12 @@ def test_scale_of_logits_matches_dense_with_gradients(feature_map, scale, sample
         plain = dense.attention_matrix(*features(scale), None, batch, batch)
         log = conv.log_edge_probability(x, same_graph, batch)
         pairs.append((log, plain[same_graph[1], same_graph[0]].log()))
-    leaves = [x, *conv.parameters()]
+    options = {'retain_graph': True, 'materialize_grads': True}
     for actual, expected in pairs:
         expected = expected.reshape(actual.shape)
         torch.testing.assert_close(actual, expected, atol=1e-9, rtol=1e-9)
-        grad = torch.randn_like(expected)
-        for one, other in zip(
-            torch.autograd.grad(actual, leaves, grad, allow_unused=True, materialize_grads=True),
-            torch.autograd.grad(
-                expected, leaves, grad, True, allow_unused=True, materialize_grads=True
-            ),
-            strict=True,
-        ):
-            torch.testing.assert_close(one, other, atol=1e-8, rtol=1e-8)
+        leaves = leaves_of(conv, x=x)
+        assert_same_gradients(actual, expected, leaves, atol=1e-8, rtol=1e-8, **options)
 
 
 def test_scale_is_one_over_the_root_of_the_channels_by_default():
@@ -218,13 +202,7 @@ def test_gumbel_samples_in_training(samples):
     phi_q, phi_k = (dense.feature_map('softmax', scale * t, projection) for t in (q, k))
     expected = dense.sampled_attention(phi_q, phi_k, v, noise, batch, batch).flatten(1)
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
-    grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
-    for one, other in zip(
-        torch.autograd.grad(actual, leaves, grad),
-        torch.autograd.grad(expected, leaves, grad),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+    assert_same_gradients(actual, expected, leaves_of(conv, x=x), atol=1e-9, rtol=1e-9)
     torch.manual_seed(7)
     state = conv.attention_state(x, batch)
     assert state.samples == samples
@@ -440,11 +418,8 @@ def test_relational_bias(order, source, weight):
         expected = expected + (term * share[p][:, None]).flatten(1)
     torch.testing.assert_close(conv(x, edges), expected)
     torch.testing.assert_close(conv(x, conv.hops(edges, 8)), expected)
-    grad, leaves = torch.randn_like(expected), [x, conv.relational_bias.weight]
-    for one, other in zip(
-        *(torch.autograd.grad(out, leaves, grad) for out in (conv(x, edges), expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    leaves = leaves_of(conv.relational_bias, x=x)
+    assert_same_gradients(conv(x, edges), expected, leaves)
 
 
 @pytest.mark.compiled

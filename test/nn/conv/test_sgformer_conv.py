@@ -1,5 +1,6 @@
 import pytest
 import torch
+from gradients import assert_same_gradients, gradients, leaves_of
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn import SGFormerConv
@@ -44,11 +45,7 @@ def test_matches_dense_with_gradients(norm, value_projection):
     actual = conv(x, batch=BATCH)
     expected = dense.sgformer_attention(q, k, v, v, norm, BATCH, BATCH).flatten(1)
     torch.testing.assert_close(actual, expected)
-    grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
-    for one, other in zip(
-        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    assert_same_gradients(actual, expected, leaves_of(conv, x=x))
 
 
 @pytest.mark.parametrize('value_projection', [True, False])
@@ -80,12 +77,9 @@ def test_states_of_parts_make_the_whole(norm, value_projection, tmp_path):
 def test_gradient_through_a_state():
     conv = SGFormerConv(6, 8).double()
     x = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
-    grads = [
-        torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])
-        for out in (conv(x), conv(x, state=conv.attention_state(x)))
-    ]
-    for one, other in zip(*grads, strict=True):
-        torch.testing.assert_close(one, other)
+    outputs = (conv(x), conv(x, state=conv.attention_state(x)))
+    leaves = leaves_of(conv, x=x)
+    torch.testing.assert_close(*(gradients(out.square().sum(), leaves) for out in outputs))
 
 
 @pytest.mark.parametrize('norm', NORMS)
@@ -138,9 +132,5 @@ def test_gradients_of_scores(norm):
     )
     out = conv.attention_scores(x, pairs(12, 12), BATCH)
     grad = torch.randn(144, 2).double()
-    leaves = [x, *conv.lin_key.parameters()]
     torch.testing.assert_close(out, expected)
-    for one, other in zip(
-        *(torch.autograd.grad(scores, leaves, grad) for scores in (out, expected)), strict=True
-    ):
-        torch.testing.assert_close(one, other)
+    assert_same_gradients(out, expected, leaves_of(conv, 'lin_key', x=x), grad)

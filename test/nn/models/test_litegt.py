@@ -1,6 +1,7 @@
 import pytest
 import torch
 from definitions import defined
+from gradients import gradients, leaves_of
 from torch_geometric.utils import barabasi_albert_graph
 
 from torch_geometric_lgt.functional import jaccard
@@ -83,12 +84,11 @@ def test_edges_match_the_dense_layers(kernel):
     inputs = {'edge_jaccard': JACCARD.double(), 'sampled_mask': MASK}
     results = []
     for network in (model, dense_model):
-        leaves = [x.clone().requires_grad_(), edge_attr.clone().requires_grad_()]
-        out = network(leaves[0], EDGES, edge_attr=leaves[1], **inputs)
-        grads = torch.autograd.grad(out.square().sum(), [*leaves, *network.parameters()])
-        results.append((out, *grads))
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+        node, edge = (part.clone().requires_grad_() for part in (x, edge_attr))
+        out = network(node, EDGES, edge_attr=edge, **inputs)
+        grads = gradients(out.square().sum(), leaves_of(network, x=node, edge_attr=edge))
+        results.append({'out': out, **grads})
+    torch.testing.assert_close(*results, rtol=1e-8, atol=1e-8)
     scores = model.eval().attention_scores(x, EDGES, edge_attr=edge_attr, **inputs)
     assert [score.shape for score in scores] == [(EDGES.size(1), 4)] * 4
     others = model.attention_scores(x, EDGES, edge_attr=2 * edge_attr, **inputs)

@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 import torch_geometric
+from gradients import assert_same_gradients, gradients, leaves_of
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import (
     GCN,
@@ -56,14 +57,9 @@ def test_default_network_is_the_gcn_of_pyg_without_its_messages():
         out = model.gnn(x, *model._gnn_edges(edges, 40, None, x.dtype))
     expected, grad = plain(x, edges), torch.randn(40, 8, dtype=torch.float64)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
-    leaves = (x, *model.gnn.parameters()), (x, *plain.parameters())
-    pairs = zip(
-        torch.autograd.grad(out, leaves[0], grad),
-        torch.autograd.grad(expected, leaves[1], grad),
-        strict=True,
-    )
-    for one, other in pairs:
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    found = gradients(out, leaves_of(model.gnn, x=x), grad)
+    wanted = gradients(expected, leaves_of(plain, x=x), grad)
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
     assert max(saved) < 940 * 8
     assert model.gnn.dropout.p == 0
     assert SGFormer(5, 8, 3, dropout=0.5).gnn.dropout.p == 0.5
@@ -130,13 +126,7 @@ def test_input_of_the_local_branch_in_each_layer_matches_dense(residual, use_ini
         z = out + {'initial': z_0, True: z, False: 0}[residual]
     expected, actual = model.lin_out(z), model(x, EDGES)
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
-    grad, leaves = torch.randn_like(expected), [x, *model.gnn.parameters()]
-    for one, other in zip(
-        torch.autograd.grad(actual, leaves, grad),
-        torch.autograd.grad(expected, leaves, grad),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    assert_same_gradients(actual, expected, leaves_of(model.gnn, x=x), rtol=1e-9, atol=1e-10)
     (out,) = run_threads(1, lambda rank, group: model(x, EDGES, process_group=group))
     torch.testing.assert_close(out, actual)
 
