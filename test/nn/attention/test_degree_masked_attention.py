@@ -71,13 +71,6 @@ def test_degree_above_the_table_is_clamped_with_a_count():
     torch.testing.assert_close(out, layer(x, DEGREE.clamp(max=3)))
 
 
-@pytest.mark.compiled
-def test_compiles_without_graph_break():
-    layer, x = DegreeMaskedAttention(8), torch.randn(12, 8)
-    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')
-    torch.testing.assert_close(compiled(x, DEGREE), layer(x, DEGREE))
-
-
 def test_reset_parameters_and_repr():
     layer = DegreeMaskedAttention(8, heads=2)
     before = {name: value.clone() for name, value in layer.state_dict().items()}
