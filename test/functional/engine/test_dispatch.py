@@ -1,15 +1,10 @@
 """The sizes up to which a call is computed in another way."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from torch_geometric_lgt.functional._engine.affine import Affine, AffineGrad
 from torch_geometric_lgt.functional._engine.dispatch import is_paired, is_plain, saves_products
-from torch_geometric_lgt.functional._engine.flops import pair_flops
-from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
-from torch_geometric_lgt.functional.numerics import chunk_elements, memory_elements
+from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.functional.segment import Segments
 
 CHANNELS = 4
@@ -84,49 +79,17 @@ def test_graphs_of_one_chunk_are_computed_by_pairs(targets, sources, expected):
     assert bool(is_paired(inputs(4), CHANNELS, 4, targets, sources)) is expected
 
 
-def test_pairs_that_take_more_products_than_states():
+def test_graphs_whose_pairs_take_more_products_are_computed_by_states():
     """A pair has 4 + 4 products, a node 4 * (4 + 1): equal work at 5 targets and 5 sources."""
     assert is_paired(inputs(5), CHANNELS, 100, 5, 5)
     assert not is_paired(inputs(6), CHANNELS, 100, 6, 5)
 
 
-def test_flops_of_pairs_with_masks():
-    """2 * 6 pairs, 4 products for the weights and 4 for the values; masks of rank 3 take 3."""
-    values = LinearInput(x=torch.ones(3, CHANNELS))
-    masked = inputs(2, mask=torch.ones(2, 3))
-    masked_keys = inputs(3, mask=torch.ones(3, 3))
-
-    def flops(queries, keys):
-        return pair_flops(queries, keys, values, False, 2, 3, 6)
-
-    assert flops(inputs(2), inputs(3)) == 2 * 6 * (4 + 4)
-    assert flops(masked, inputs(3)) == 2 * 6 * (4 + 4 + 3)
-    assert flops(masked, masked_keys) == 2 * 6 * (4 + 4 + 3)
-
-
-@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
-def test_gradients_of_narrow_numbers_are_added_in_float32(dtype):
-    grad = AffineGrad(Affine(torch.ones(3, CHANNELS, dtype=dtype), (None, None, 1.0)))
-    assert grad.x.dtype == torch.float32
-
-
 @pytest.mark.parametrize(('device', 'most'), [('cpu', 1 << 20), ('meta', 1 << 25)])
-def test_products_of_columns_take_over_from_some_numbers_on(device, most):
+def test_products_of_columns_are_used_for_large_inputs(device, most):
     small, large = (
         KernelInput(x=torch.empty(rows, 64, device=device), heads=1, kind='values')
         for rows in (most // 64, most // 64 + 1)
     )
     assert saves_products(small)
     assert not saves_products(large)
-
-
-@pytest.mark.parametrize(
-    ('gib', 'elements', 'chunk'), [(4, 1 << 24, 1 << 24), (64, 1 << 28, 1 << 26)]
-)
-def test_chunks_and_formulas_of_a_gpu_fit_its_memory(gib, elements, chunk, monkeypatch):
-    properties = SimpleNamespace(total_memory=gib << 30)
-    monkeypatch.setattr(torch.cuda, 'get_device_properties', lambda _: properties)
-    device = torch.device('cuda', 0)
-    assert memory_elements(device) == elements
-    assert chunk_elements(1 << 18, device) == chunk
-    assert chunk_elements(1 << 10, device) == 1 << 18

@@ -3,10 +3,7 @@ import re
 import pytest
 import torch
 
-from torch_geometric_lgt.functional._engine.affine import Affine
-from torch_geometric_lgt.functional._engine.layout import rows, split
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, kernel_input
-from torch_geometric_lgt.functional.numerics import inverse_of
 
 HALF, SINGLE = torch.bfloat16, torch.float32
 KNOWN = "('softmax', 'fourier', 'relu', 'focused', 'values', 'elu', 'logits', 'assignment')"
@@ -66,7 +63,7 @@ DRAWN = {'feature_map': 'softmax', 'projection': torch.zeros(3, 4)}
         ),
     ],
 )
-def test_what_a_side_is_refused_for(changes, message):
+def test_wrong_queries_and_keys_end_in_an_error_that_names_the_argument(changes, message):
     arguments = {
         'mask': None,
         'feature_map': 'elu',
@@ -91,34 +88,3 @@ def test_parameters_of_half_precision_take_part_in_single():
     )
     values = LinearInput(**{name: parts[name] for name in ('x', 'weight', 'bias')}).aligned()
     assert [part.dtype for part in (values.x, values.weight, values.bias)] == [HALF, SINGLE, SINGLE]
-
-
-@pytest.mark.parametrize(('elements', 'expected'), [(100, 64), (900, 90), (10**6, 4096)])
-def test_rows_whose_features_are_so_many_numbers(elements, expected, constants):
-    constants(input_chunk=elements)
-    assert (
-        rows(KernelInput(x=torch.ones(7, 8), heads=2, kind='softmax', projection=torch.ones(5, 4)))
-        == expected
-    )
-
-
-def test_inverse_of_what_is_too_small():
-    tiny = torch.finfo(SINGLE).tiny
-    assert inverse_of(torch.tensor([2.0, -4.0, 0.0, tiny / 2, tiny])).tolist() == [
-        0.5,
-        -0.25,
-        0,
-        0,
-        1 / tiny,
-    ]
-
-
-def test_no_graphs_are_split():
-    assert split(torch.ones(0, 6), 0, 2).shape == (0, 2, 1, 3)
-    assert split(torch.ones(4, 6), 2, 2).shape == (2, 2, 2, 3)
-
-
-def test_an_input_without_a_weight_is_itself_or_a_multiple():
-    x = torch.arange(6.0).view(3, 2)
-    assert Affine(x, (None, None, 2.0))(slice(1, 3))[1].tolist() == [[4, 6], [8, 10]]
-    assert Affine(x, (None, None, 1.0))(slice(1, 3))[1].data_ptr() == x[1:].data_ptr()

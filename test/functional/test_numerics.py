@@ -1,0 +1,29 @@
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from torch_geometric_lgt.functional.numerics import chunk_elements, inverse_of, memory_elements
+
+
+def test_the_inverse_of_a_number_below_the_normal_ones_is_0():
+    tiny = torch.finfo(torch.float32).tiny
+    assert inverse_of(torch.tensor([2.0, -4.0, 0.0, tiny / 2, tiny])).tolist() == [
+        0.5,
+        -0.25,
+        0,
+        0,
+        1 / tiny,
+    ]
+
+
+@pytest.mark.parametrize(
+    ('gib', 'elements', 'chunk'), [(4, 1 << 24, 1 << 24), (64, 1 << 28, 1 << 26)]
+)
+def test_chunks_and_formulas_of_a_gpu_fit_its_memory(gib, elements, chunk, monkeypatch):
+    properties = SimpleNamespace(total_memory=gib << 30)
+    monkeypatch.setattr(torch.cuda, 'get_device_properties', lambda _: properties)
+    device = torch.device('cuda', 0)
+    assert memory_elements(device) == elements
+    assert chunk_elements(1 << 18, device) == chunk
+    assert chunk_elements(1 << 10, device) == 1 << 18
