@@ -92,7 +92,7 @@ def test_one_graph_without_a_batch_vector():
         ([1, 0, 1, 0], 2, [2, 2], [1, 3, 0, 2]),
     ],
 )
-def test_few_nodes(batch, size, sizes, order):
+def test_sizes_and_order_of_few_nodes(batch, size, sizes, order):
     actual = segments(torch.tensor(batch, dtype=torch.long), len(batch), size)
     assert actual.sizes.tolist() == sizes
     assert actual.sizes.dtype == torch.long
@@ -122,7 +122,7 @@ def test_batches_are_not_captured(monkeypatch):
         segments(torch.tensor([0, 0, 1, 1]), 4)
 
 
-def test_under_compilation(monkeypatch):
+def test_compiled_segments_need_the_number_of_graphs(monkeypatch):
     monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
     sizes, order = segments(torch.tensor([2, 0, 2, 0, 5]), 5, 7)
     torch.testing.assert_close(sizes, torch.tensor([2, 0, 2, 0, 0, 1, 0]))

@@ -394,7 +394,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize('name', REFUSED)
-def test_what_weights_mean_nothing_to_is_refused(name):
+def test_weights_of_edges_that_have_no_meaning_are_refused(name):
     with pytest.raises(ValueError, match='weight'):
         REFUSED[name](torch.randn(N, 4), torch.rand(PROPER.size(1)) + 0.1)
 

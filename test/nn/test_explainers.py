@@ -178,7 +178,7 @@ def test_masks_of_other_edges_are_refused(name):
         model(features(), EDGES)
 
 
-def test_what_a_mask_says_nothing_of_is_refused():
+def test_edge_masks_of_other_edges_than_the_graph_are_refused():
     x, mask = features(), torch.rand(EDGES.size(1), dtype=DOUBLE)
     second, first = (KernelAttentionConv(4, 8, relational_order=order).double() for order in (2, 1))
     with pytest.raises(

@@ -57,7 +57,7 @@ def test_matches_dense_with_gradients(num_features, batch, paired, constants):
 
 
 @SIZES
-def test_sources_and_targets(num_features):
+def test_sources_and_targets_match_dense(num_features):
     conv, sources, targets = make(num_features), draw(30), draw(7)
     batches = torch.arange(30) % 3, torch.tensor([2, 0, 0, 3, 2, 2, 0])
     weights, v = expected_weights(conv, sources, targets, batches[::-1])
@@ -67,7 +67,7 @@ def test_sources_and_targets(num_features):
 
 
 @SIZES
-def test_merged_states(num_features):
+def test_merged_states_match_dense(num_features):
     conv, x, batch = make(num_features), draw(40), torch.arange(40) % 3
     parts = [conv.attention_state(x[part], batch[part], 3) for part in (slice(9), slice(9, None))]
     weights, v = expected_weights(conv, x, x, (batch, batch))
@@ -85,7 +85,7 @@ def test_squares_of_a_state_are_those_of_the_keys():
 
 @pytest.mark.parametrize('num_nodes', [11, 150], ids=['pairs', 'state'])
 @pytest.mark.parametrize('num_features', [3, UNFOLDED], ids=['folded', 'unfolded'])
-def test_masks(num_features, num_nodes, constants):
+def test_masks_match_dense(num_features, num_nodes, constants):
     constants(input_chunk=1)
     layer = DegreeMaskedAttention(
         6, heads=2, max_degree=9, feature_map='learned', num_features=num_features
@@ -96,7 +96,7 @@ def test_masks(num_features, num_nodes, constants):
 
 
 @SIZES
-def test_scores_of_pairs(num_features, constants):
+def test_scores_of_pairs_match_dense(num_features, constants):
     constants(input_chunk=1)
     conv, x, batch = make(num_features), draw(12), torch.arange(12) % 3
     pairs = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()

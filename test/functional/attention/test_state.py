@@ -220,7 +220,7 @@ def test_a_graph_without_nodes_left_is_empty(make):
 
 
 @pytest.mark.parametrize('weight', [1e-10, 0.0])
-def test_what_is_left_of_weights_far_apart(weight):
+def test_a_difference_of_states_keeps_small_weights_and_reads_0_without_any(weight):
     """A ten-billionth of the sums is left as it is; nothing reads 0, and values of 0 have a
     gradient."""
     k, mask = torch.randn(20, 2, 3, dtype=torch.float64), torch.ones(20, 1, dtype=torch.float64)

@@ -56,7 +56,7 @@ def test_the_schema_names_each_value():
     ]
 
 
-def test_what_is_packed_is_unpacked():
+def test_unpacked_arguments_equal_the_packed_ones():
     values = example().pack()
     assert values == [X, BIAS, Y, None, SIZES, None, 3, 2, 0.5, 'a', True, None]
     assert Example.unpack(values) == example()

@@ -37,7 +37,7 @@ def test_equals_the_function_of_all_rows(masked):
     assert_same_gradients(out, expected, leaves)
 
 
-def test_what_is_traced_computes_the_same_and_keeps_no_rows(monkeypatch):
+def test_a_traced_call_takes_all_rows_at_once_and_again_in_the_backward_pass(monkeypatch):
     x = torch.randn(6, 4, requires_grad=True)
     weight = torch.randn(4, 3, requires_grad=True)
     index = torch.randint(6, (50,))
@@ -82,7 +82,7 @@ def test_the_function_sees_which_rows_it_has():
     assert seen == [slice(0, 2), slice(2, 4), slice(4, 5)]
 
 
-def test_what_takes_no_part_has_no_gradient_and_what_has_no_effect_has_zero():
+def test_unused_rows_have_gradients_of_zero_and_constants_none():
     x = torch.ones(3, 2, requires_grad=True)
     y = torch.ones(3, 2, requires_grad=True)
     index = torch.arange(3)
@@ -112,7 +112,7 @@ def test_no_pairs_have_no_scores_and_gradients_of_zero(layer):
 
 
 @pytest.mark.parametrize('name', ['x', 'index', 'weight'])
-def test_what_the_backward_pass_needs_must_not_be_changed(name):
+def test_inputs_changed_before_the_backward_pass_are_refused(name):
     arguments = {
         'x': torch.randn(3, 2, requires_grad=True),
         'index': torch.tensor([0, 2, 1]),
@@ -234,7 +234,7 @@ def test_very_many_rows_of_one_sum_stay_precise():
     assert x.grad.item() == 1 << 25
 
 
-def test_refuses_what_would_drop_a_tangent():
+def test_vmap_is_refused():
     x, index = torch.randn(4, 2), torch.arange(4)
     with pytest.raises(NotImplementedError, match='reverse mode only'):
         torch.func.vmap(lambda x: chunked_map(lambda _at, x: x.exp(), 2, [(x, index)]))(x[None])

@@ -103,20 +103,20 @@ def test_matches_dense(batch, rank, fused):
     assert set(fused) == {'FusedKeys', 'FusedKeyGrads', 'FusedQueries', 'FusedQueryGrads'}
 
 
-def test_sources_and_targets():
+def test_sources_and_targets_match_dense():
     batch = torch.tensor([0, 2, 0, 1, 2]), torch.tensor([2, 2, 0, 3, 1, 0, 1, 2])
     assert_equal(both(draw(8, 5, 2), torch.randn(9, 5, dtype=torch.double), batch))
 
 
 @pytest.mark.parametrize(('heads', 'channels', 'width', 'rank'), [(1, 16, 1, 2), (3, 1, 17, 3)])
-def test_sizes(heads, channels, width, rank):
+def test_blocks_that_are_not_full_match_dense(heads, channels, width, rank):
     """Features of more than one block, whose last is not full: a block has 16 in the interpreter
     and up to 64 on a GPU."""
     leaves, features = draw(70, 70, rank, heads, channels, width), 80 if DEVICE == 'cuda' else 20
     assert_equal(both(leaves, torch.randn(features, channels, dtype=torch.double), None))
 
 
-def test_many_chunks(constants):
+def test_many_chunks_match_dense(constants):
     constants(fused_rows=64)
     assert_equal(both(draw(150, 150, 2), torch.randn(11, 5, dtype=torch.double), None))
 
@@ -143,13 +143,13 @@ def test_as_exact_as_the_chunks_at_any_length(length, constants):
         assert (fused[name] - expected).norm() <= bound, name
 
 
-def test_projection_of_any_layout():
+def test_a_transposed_projection_matches_dense():
     leaves, projection = draw(40, 40, 0), torch.randn(5, 11, dtype=torch.double).t()
     assert_equal(both(leaves, projection, None))
 
 
 @pytest.mark.parametrize('part', [0, 1, 2])
-def test_what_is_not_a_number_stays_so(part):
+def test_nan_reaches_the_outputs_that_depend_on_it(part):
     leaves = [leaf.detach().to(DEVICE, torch.float32) for leaf in draw(40, 40, 0)[:3]]
     leaves[part][3] = torch.nan
     out = kernel_attention(*leaves, 'softmax', torch.randn(11, 5, device=DEVICE))
@@ -177,14 +177,14 @@ def test_masks_without_weight_read_0(factor):
         assert grad.isfinite().all()
 
 
-def test_half_precision():
+def test_half_precision_matches_dense():
     pairs = both(draw(60, 60, 2), torch.randn(11, 5, dtype=torch.double), None, torch.bfloat16)
     assert pairs[0][0].dtype == torch.bfloat16
     assert_equal(pairs, 0.02)
 
 
 @pytest.mark.parametrize('batch', BATCHES)
-def test_state_is_the_same(batch, constants):
+def test_states_by_kernels_are_those_by_chunks(batch, constants):
     batch = None if BATCHES[batch] is None else BATCHES[batch].to(DEVICE)
     num_nodes = 90 if batch is None else batch.numel()
     leaves = [
@@ -211,7 +211,7 @@ def test_state_is_the_same(batch, constants):
 
 
 @pytest.mark.parametrize('kind', ['plain', 'masked', 'keys without bias'])
-def test_layers(kind, constants, fused):
+def test_layers_by_kernels_are_those_by_chunks(kind, constants, fused):
     masked = kind == 'masked'
     layer = DegreeMaskedAttention(6) if masked else KernelAttentionConv(6, 8, heads=2)
     x = torch.randn(70, 6, device=DEVICE)
@@ -230,7 +230,7 @@ def test_layers(kind, constants, fused):
     torch.testing.assert_close(ours, run(), rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_not_served(fused):
+def test_kernels_compute_only_the_calls_that_they_support(fused):
     x = torch.randn(5, 1, 4, device=DEVICE)
     for dtype, kind in ((torch.double, 'softmax'), (torch.float32, 'elu')):
         projection = torch.randn(3, 4, dtype=dtype, device=DEVICE) if kind == 'softmax' else None

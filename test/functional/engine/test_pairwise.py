@@ -126,7 +126,7 @@ def test_only_small_graphs_are_taken_by_pairs(monkeypatch):
 
 
 @pytest.mark.parametrize('norm', [1e-6, 30.0, 300.0])
-def test_any_norm_as_exactly_as_states(norm, constants):
+def test_pairs_are_as_exact_as_states_at_any_norm(norm, constants):
     projection, results = torch.randn(16, 8, dtype=torch.float64), []
     drawn = [
         torch.nn.functional.normalize(torch.randn(400, 1, 8), dim=-1) * scale

@@ -59,7 +59,7 @@ def test_formulas_give_what_operators_give(name, batch, calls, constants):
 
 
 @pytest.mark.parametrize('name', LAYERS)
-def test_sums_over_keys(name, calls, constants):
+def test_formulas_of_many_nodes_give_what_operators_give(name, calls, constants):
     """By sums over the keys of a graph with more nodes than features."""
     layer = LAYERS[name]().double()
     x = torch.randn(400, 6, dtype=torch.float64, requires_grad=True)
@@ -157,7 +157,7 @@ def test_operators_compute_what_modes_watch(calls):
     ],
     ids=['one', 'alike', 'unlike'],
 )
-def test_sizes_of_graphs(batch, is_small, calls):
+def test_graphs_of_unlike_sizes_are_computed_by_operators(batch, is_small, calls):
     KernelAttentionConv(6, 8, heads=2)(torch.randn(12, 6), None, batch)
     assert bool(calls) is is_small
 

@@ -135,7 +135,7 @@ def test_both_orders_of_every_format(form):
     'change',
     [lambda e: e.flip(0), lambda e: e.sort_by('row').values, lambda e: e + 0, lambda e: e[:, 1:]],
 )
-def test_what_an_edge_index_keeps_beside_its_edges_is_not_trusted(change):
+def test_cached_orders_of_an_edge_index_are_not_trusted(change):
     """PyG's flip and sort_by keep orders of the edges before."""
     edges = change(EdgeIndex(EDGES, sparse_size=(5, 5)).sort_by('col').values.fill_cache_())
     model, x = DIFFormer(4, 8, 3), torch.randn(5, 4)

@@ -114,7 +114,7 @@ def test_samples_in_training():
     assert memory_of(model.eval(), data).states[0].samples == 1
 
 
-def test_in_files(tmp_path):
+def test_a_memory_in_files_equals_one_in_memory(tmp_path):
     data, model = graph(), DIFFormer(5, 8, 3).eval()
     loader = NeighborLoader(data, [-1], batch_size=16)
     first = model.attention_memory(loader, tmp_path)
