@@ -110,9 +110,9 @@ def test_sources_and_targets_match_dense():
 
 @pytest.mark.parametrize(('heads', 'channels', 'width', 'rank'), [(1, 16, 1, 2), (3, 1, 17, 3)])
 def test_blocks_that_are_not_full_match_dense(heads, channels, width, rank):
-    """Features of more than one block, whose last is not full: a block has 16 in the interpreter
+    """Features of more than one block, whose last is not full: a block has 32 in the interpreter
     and up to 64 on a GPU."""
-    leaves, features = draw(70, 70, rank, heads, channels, width), 80 if DEVICE == 'cuda' else 20
+    leaves, features = draw(70, 70, rank, heads, channels, width), 80 if DEVICE == 'cuda' else 40
     assert_equal(both(leaves, torch.randn(features, channels, dtype=torch.double), None))
 
 
