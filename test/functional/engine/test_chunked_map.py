@@ -206,7 +206,7 @@ def test_more_nodes_cost_the_same_however_many_chunks_there_are(job, constants):
             job(num_nodes, torch.stack([ids % num_nodes, ids * 7 % num_nodes]))
         return count.total
 
-    few, many = (allocated(10000, edges) - allocated(5000, edges) for edges in (16384, 4 * 16384))
+    few, many = (allocated(10000, edges) - allocated(5000, edges) for edges in (16384, 2 * 16384))
     assert 0 < many <= 1.01 * few
 
 
@@ -227,11 +227,12 @@ def test_chunks_of_every_size_give_the_same(monkeypatch):
 
 def test_very_many_rows_of_one_sum_stay_precise():
     """A running total in float32 would not grow beyond 2 ** 24."""
-    x, index = torch.ones(1, 1, requires_grad=True), torch.zeros(1 << 25, dtype=torch.long)
+    num_rows = (1 << 24) + (1 << 20)
+    x, index = torch.ones(1, 1, requires_grad=True), torch.zeros(num_rows, dtype=torch.long)
     chunked_map(lambda _at, x: x.clone(), 1 << 18, [(x, index)]).backward(
-        torch.ones(1, 1).expand(1 << 25, 1)
+        torch.ones(1, 1).expand(num_rows, 1)
     )
-    assert x.grad.item() == 1 << 25
+    assert x.grad.item() == num_rows
 
 
 def test_vmap_is_refused():

@@ -388,6 +388,8 @@ def test_relational_bias(order, source, weight):
 
 
 @pytest.mark.compiled
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_relational_bias_compiles_with_edges_of_each_order():
     conv, x = KernelAttentionConv(6, 8, heads=2, relational_order=2), torch.randn(12, 6)
     edges = conv.hops(EDGES, 12)

@@ -138,6 +138,8 @@ def test_features_of_edges_reach_all_parameters_and_stay_in_their_graph():
 
 
 @pytest.mark.compiled
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_features_of_edges_compile_without_a_break():
     model = LiteGT(5, 8, 3, 2, 2, edge_channels=2).eval()
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')

@@ -447,6 +447,8 @@ def test_compiles_whole(mask):
 
 @pytest.mark.parametrize('mask', ['degree', 'adjacency', 'none'])
 @pytest.mark.compiled
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_compiled_scores_of_any_number_of_pairs(mask):
     model, edges = make(mask=mask).float().eval(), torch.randint(N, (2, 30))
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
