@@ -96,12 +96,7 @@ class AttentionCall:
         if layer.lin_query is None:
             return None
         if isinstance(layer, JaccardSubtractorConv):
-            channels = layer.head_channels
-            scales = [
-                channels**-0.25 if kernel == 'softmax' else 1.0
-                for kernel, _, scored in layer._branches()
-                for _ in range(scored.start, scored.stop, channels)
-            ]
+            scales = layer.query_scales()
         else:
             scales = [layer._scale(False) if hasattr(layer, '_scale') else 1.0] * layer.heads
         scale = torch.tensor(scales, dtype=torch.double, device=self.x_dst.device)[:, None]

@@ -107,6 +107,8 @@ def test_features_of_edges_match_dense(kernel, mask, options, chunk, constants):
     ]
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
     assert torch.equal(conv(x, DISTINCT, index, mask, edge_attr=edge_attr), actual[0])
+    scores = conv.edge_scores(x, DISTINCT, index, mask, edge_attr=edge_attr)
+    assert torch.equal(scores, actual[1])
     weight = conv.attention_scores(x, DISTINCT, index, mask, edge_attr=edge_attr)
     value = conv.lin_value(x).unflatten(1, (4, -1))[DISTINCT[0]]
     out = torch.zeros(7, *value.shape[1:], dtype=DOUBLE)

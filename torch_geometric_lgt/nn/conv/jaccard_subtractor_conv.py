@@ -1,24 +1,15 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
-from collections.abc import Iterator
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn import Linear
 
 from torch_geometric_lgt.functional.inputs import LinearInput
-from torch_geometric_lgt.functional.neighbors.edge_attention import (
-    edge_attention,
-    edge_distances,
-    edge_logits,
-    mean_weight,
-    row_normalized,
-    softmax_weight,
-)
+from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention, mean_weight
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
-from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_weight, sorted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers import input_checks
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
@@ -27,10 +18,19 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 )
 from torch_geometric_lgt.nn._layers.linear_parts import linear_part, make_linear
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
+from torch_geometric_lgt.nn.conv._branches import (
+    Branch,
+    BranchInputs,
+    branch_edge_scores,
+    branch_weight,
+    check_edge_channels,
+    check_jaccard,
+    check_sampled_mask,
+    kernel_pair,
+    make_branches,
+    query_channels,
+)
 from torch_geometric_lgt.typing import Adj, PairTensor
-
-KERNELS = ('softmax', 'jaccard', 'subtractor', 'mean')
-SCORED = ('softmax', 'subtractor')  # the kernels with queries and keys
 
 
 class JaccardSubtractorConv(AttentionLayer):
@@ -161,22 +161,17 @@ class JaccardSubtractorConv(AttentionLayer):
             raise ValueError(f"'heads' must be even: each branch has half of them (got {heads})")
         super().__init__(in_channels, out_channels, heads=heads, concat=concat, bias=bias)
         self.kernels, self.normalize, self.neighbor_sum = kernels, normalize, NeighborSum()
-        scored = score_channels(kernels, heads)
-        if scored < heads:
-            for name, channels in (
-                ('lin_query', self.target_channels),
-                ('lin_key', self.source_channels),
-            ):
-                self.register_module(
-                    name,
-                    make_linear(channels, scored * self.head_channels, bias)
-                    if scored > 0
-                    else None,
-                )
+        self.branches = make_branches(kernels, heads, self.head_channels)
+        channels = query_channels(kernels, heads * self.head_channels)
+        if channels < heads * self.head_channels:
+            sizes = {'lin_query': self.target_channels, 'lin_key': self.source_channels}
+            for name, size in sizes.items():
+                lin = make_linear(size, channels, bias) if channels > 0 else None
+                self.register_module(name, lin)
         check_edge_channels(kernels, edge_channels)
         self.edge_channels, self.lin_edge = edge_channels, None
         if edge_channels > 0:
-            self.lin_edge = Linear(edge_channels, scored * self.head_channels, bias)
+            self.lin_edge = Linear(edge_channels, channels, bias)
 
     def forward(
         self,
@@ -215,44 +210,22 @@ class JaccardSubtractorConv(AttentionLayer):
             return_edge_scores (bool, optional): If :obj:`True`, the scores are returned, too. The
                 layer must have :obj:`edge_channels`. (default: :obj:`False`)
         """
-        x_src, x_dst, edges, edge_jaccard = self._inputs(
-            x, edge_index, edge_jaccard, sampled_mask, edge_weight
-        )
-        score = self._edge_scores(x_src, x_dst, edges, sampled_mask, edge_attr)
-        if return_edge_scores and score is None:
+        inputs = self._inputs(x, edge_index, edge_jaccard, sampled_mask, edge_weight)
+        edge_scores = self._edge_scores(inputs, edge_attr)
+        if return_edge_scores and edge_scores is None:
             raise ValueError(
                 "'return_edge_scores' must be False for a layer with 'edge_channels' = 0 (got True)"
             )
-        if self.neighbor_sum.explain or score is not None:
-            weight = self._weights(x_src, x_dst, edges, edge_jaccard, sampled_mask, score)
-            out = self._merge_heads(
-                self.neighbor_sum(self.lin_value(x_src), edges, weight, x_dst.size(0))
-            )
-            if score is None or not return_edge_scores:
-                return out
-            return out, score.to(out.dtype)
-        query, key = self._queries_and_keys(x_src, x_dst)
-        value, out = self.lin_value(x_src).unflatten(1, (self.heads, -1)), []
-        for kernel, heads, scored in self._branches():
-            v = value[:, heads].flatten(1)
-            if kernel == 'softmax':
-                parts = _rows(query, scored), _rows(key, scored)
-                out.append(edge_attention(*parts, v, edges, sampled_mask, heads.stop - heads.start))
-                if sampled_mask is None:
-                    continue
-                weight = mean_weight(
-                    edges.edge_index,
-                    x_dst.size(0),
-                    compute_dtype(v.dtype),
-                    sampled_mask,
-                    edges.weight,
-                )
-                out[-1] = out[-1] + self.neighbor_sum(v, edges, weight, x_dst.size(0))
-            else:
-                score = self._pair_scores(kernel, query, key, scored, edges, edge_jaccard)
-                weight = self._weight(kernel, score, edges, x_dst)
-                out.append(self.neighbor_sum(v, edges, weight, x_dst.size(0)))
-        return self._merge_heads(out[0] if len(out) == 1 else torch.cat(out, 1))
+        if self.neighbor_sum.explain or edge_scores is not None:
+            weight, value = self._weights(inputs, edge_scores), self.lin_value(inputs.x_src)
+            out = self.neighbor_sum(value, inputs.edges, weight, inputs.num_targets)
+        else:
+            value = self.lin_value(inputs.x_src).unflatten(1, (self.heads, -1))
+            out = _joined([self._branch_output(each, value, inputs) for each in self.branches])
+        out = self._merge_heads(out)
+        if edge_scores is None or not return_edge_scores:
+            return out
+        return out, edge_scores.to(out.dtype)
 
     def attention_scores(
         self,
@@ -266,115 +239,80 @@ class JaccardSubtractorConv(AttentionLayer):
     ) -> Tensor:
         r"""Computes the weight ``[E, H]`` that :meth:`forward` gives each edge in each head, after
         all normalisation. The arguments are those of :meth:`forward`."""
-        x_src, x_dst, edges, edge_jaccard = self._inputs(
-            x, edge_index, edge_jaccard, sampled_mask, edge_weight
-        )
-        score = self._edge_scores(x_src, x_dst, edges, sampled_mask, edge_attr)
-        return self._weights(x_src, x_dst, edges, edge_jaccard, sampled_mask, score)
+        inputs = self._inputs(x, edge_index, edge_jaccard, sampled_mask, edge_weight)
+        return self._weights(inputs, self._edge_scores(inputs, edge_attr))
 
-    def _edge_scores(
+    def edge_scores(
         self,
-        x_src: Tensor,
-        x_dst: Tensor,
-        edges: SortedEdges,
-        sampled_mask: Tensor | None,
-        edge_attr: Tensor | None,
-    ) -> Tensor | None:
-        r"""Computes the scores of the edges ``[E, F_s]`` in all heads with queries and keys, or
-        returns :obj:`None` for a layer without :obj:`edge_channels`.
+        x: Tensor | PairTensor,
+        edge_index: Adj | SortedEdges,
+        edge_jaccard: Tensor | None = None,
+        sampled_mask: Tensor | None = None,
+        *,
+        edge_attr: Tensor,
+    ) -> Tensor:
+        r"""Computes the scores :math:`\mathbf{s}_{ij}` ``[E, F_s]`` that :meth:`forward` returns
+        with :obj:`return_edge_scores`, without its output. The arguments are those of
+        :meth:`forward`, and the layer must have :obj:`edge_channels`."""
+        inputs = self._inputs(x, edge_index, edge_jaccard, sampled_mask, None)
+        return cast(Tensor, self._edge_scores(inputs, edge_attr))
+
+    def query_scales(self) -> list[float]:
+        r"""Returns a factor of queries and keys for each head that has them. The inner product of a
+        query and a key, both times the factor, is the logit of a softmax."""
+        scales = {'softmax': self.head_channels**-0.25, 'subtractor': 1.0}
+        return [
+            scales[branch.kernel]
+            for branch in self.branches
+            if branch.has_queries
+            for _ in range(branch.num_heads)
+        ]
+
+    def _branch_output(self, branch: Branch, value: Tensor, inputs: BranchInputs) -> Tensor:
+        r"""Computes the output ``[N_t, H' * C]`` of a branch with :math:`H'` heads from the values
+        ``[N_s, H, C]`` of all heads."""
+        v = value[:, branch.heads].flatten(1)
+        if branch.kernel == 'softmax':
+            return self._softmax_output(branch, v, inputs)
+        weight = branch_weight(branch, inputs, self.normalize)
+        return self.neighbor_sum(v, inputs.edges, weight, inputs.num_targets)
+
+    def _softmax_output(self, branch: Branch, v: Tensor, inputs: BranchInputs) -> Tensor:
+        r"""Computes the output of a branch with softmax from its values :obj:`v` ``[N_s, H' * C]``:
+        attention at sampled targets, the mean of the neighbours at others."""
+        edges, mask = inputs.edges, inputs.sampled_mask
+        queries, keys = branch.select(inputs.queries), branch.select(inputs.keys)
+        attention = edge_attention(queries, keys, v, edges, mask, branch.num_heads)
+        if mask is None:
+            return attention
+        dtype = compute_dtype(v.dtype)
+        weight = mean_weight(edges.edge_index, inputs.num_targets, dtype, mask, edges.weight)
+        return attention + self.neighbor_sum(v, edges, weight, inputs.num_targets)
+
+    def _weights(self, inputs: BranchInputs, edge_scores: Tensor | None) -> Tensor:
+        r"""Computes the weight of each edge in each head ``[E, H]``, after all normalisation.
+        :obj:`edge_scores` is the result of :meth:`_edge_scores`."""
+        weights = [
+            branch_weight(branch, inputs, self.normalize, edge_scores).expand(-1, branch.num_heads)
+            for branch in self.branches
+        ]
+        return torch.cat(weights, 1)
+
+    def _edge_scores(self, inputs: BranchInputs, edge_attr: Tensor | None) -> Tensor | None:
+        r"""Computes the scores of the edges ``[E, F_s]`` in all branches with queries, or returns
+        :obj:`None` for a layer without :obj:`edge_channels`.
 
         Raises:
             ValueError: If :obj:`edge_attr` is missing, not expected, or of another shape or device.
         """
-        check_edge_attr(edge_attr, edges.edge_index.size(1), self.edge_channels, 'layer')
+        num_edges, x_dst = inputs.edges.edge_index.size(1), inputs.x_dst
+        check_edge_attr(edge_attr, num_edges, self.edge_channels, 'layer')
         check_devices(x_dst.device, edge_attr=edge_attr)
         if self.lin_edge is None or edge_attr is None:
             return None
-        query, key = self._queries_and_keys(x_src, x_dst)
-        value, out = self.lin_edge(edge_attr.to(x_dst.dtype)), []
-        for kernel, heads, scored in self._branches():
-            if kernel in SCORED:
-                is_softmax = kernel == 'softmax'
-                out.append(
-                    edge_scores(
-                        _rows(query, scored),
-                        _rows(key, scored),
-                        value[:, scored],
-                        edges.edge_index,
-                        sampled_mask if is_softmax else None,
-                        heads.stop - heads.start,
-                        not is_softmax,
-                    )
-                )
-        return out[0] if len(out) == 1 else torch.cat(out, 1)
-
-    def _weights(
-        self,
-        x_src: Tensor,
-        x_dst: Tensor,
-        edges: SortedEdges,
-        edge_jaccard: Tensor,
-        sampled_mask: Tensor | None,
-        score: Tensor | None,
-    ) -> Tensor:
-        r"""Computes the weight of each edge in each head ``[E, H]``, the heads of the first branch
-        before the heads of the second. The arguments are checked already, see :meth:`_inputs`;
-        :obj:`score` is the result of :meth:`_edge_scores`."""
-        edge_index, out = edges.edge_index, []
-        query, key = self._queries_and_keys(x_src, x_dst)
-        for kernel, heads, scored in self._branches():
-            pair_score = self._pair_scores(kernel, query, key, scored, edges, edge_jaccard, score)
-            if kernel == 'softmax':
-                weight = softmax_weight(pair_score, edge_index, x_dst.size(0), edges.weight)
-                if sampled_mask is not None:
-                    mean = mean_weight(
-                        edge_index, x_dst.size(0), weight.dtype, edge_weight=edges.weight
-                    )
-                    weight = torch.where(sampled_mask[edge_index[1], None], weight, mean)
-            else:
-                weight = self._weight(kernel, pair_score, edges, x_dst)
-            out.append(weight.expand(-1, heads.stop - heads.start))
-        return torch.cat(out, 1)
-
-    def _pair_scores(
-        self,
-        kernel: str,
-        query: LinearInput,
-        key: LinearInput,
-        scored: slice,
-        edges: SortedEdges,
-        edge_jaccard: Tensor,
-        score: Tensor | None = None,
-    ) -> Tensor:
-        r"""Computes the scores of the edges in one branch before any normalisation, ``[E, H / 2]``
-        (or ``[E, H]`` for both branches), or ``[E, 1]`` if they are the same for all heads.
-
-        These are the logits of the softmax, the Jaccard indices, the distances of the subtractor,
-        or 1 for the mean. :obj:`scored` are the channels of the branch in queries and keys;
-        :obj:`score` is the result of :meth:`_edge_scores`."""
-        if kernel not in SCORED:
-            index = edge_jaccard if kernel == 'jaccard' else torch.ones_like(edge_jaccard)
-            return index.to(compute_dtype(query.x.dtype)).view(-1, 1)
-        if score is not None:
-            by_head = score[:, scored].unflatten(1, (-1, self.head_channels))
-            return by_head.sum(2) if kernel == 'softmax' else by_head.abs().sum(2)
-        q, k = _outputs(query, scored), _outputs(key, scored)
-        compute = edge_logits if kernel == 'softmax' else edge_distances
-        return compute(k, q, edges.edge_index, q.size(1) // self.head_channels)
-
-    def _branches(self) -> Iterator[tuple[str, slice, slice]]:
-        r"""Yields for each branch its kernel, the slice of its heads, and the slice of its output
-        channels in :obj:`lin_query` and :obj:`lin_key`.
-
-        The last slice is empty for a kernel without queries and keys. Two branches with the same
-        kernel are yielded as one."""
-        half, start, scored = self.heads // 2, 0, 0
-        alike = self.kernels[0] == self.kernels[1]
-        for kernel in self.kernels[: 1 if alike else 2]:
-            count = self.heads if alike else half
-            rows = count * self.head_channels if kernel in SCORED else 0
-            yield kernel, slice(start, start + count), slice(scored, scored + rows)
-            start, scored = start + count, scored + rows
+        features = self.lin_edge(edge_attr.to(x_dst.dtype))
+        with_queries = (branch for branch in self.branches if branch.has_queries)
+        return _joined([branch_edge_scores(each, inputs, features) for each in with_queries])
 
     def _check_targets(self, x: Tensor) -> None:
         if self.lin_query is not None:
@@ -389,31 +327,6 @@ class JaccardSubtractorConv(AttentionLayer):
             return LinearInput(x=x_dst[:, :0]), LinearInput(x=x_src[:, :0])
         return linear_part(self.lin_query, x_dst), linear_part(self.lin_key, x_src)
 
-    def _weight(
-        self,
-        kernel: str,
-        score: Tensor,
-        edges: SortedEdges,
-        x_dst: Tensor,
-    ) -> Tensor:
-        r"""Computes the normalised weights of the edges for a kernel other than the softmax.
-
-        Args:
-            kernel (str): :obj:`"mean"`, :obj:`"jaccard"` or :obj:`"subtractor"`.
-            score (torch.Tensor): The result of :meth:`_pair_scores`, ``[E, 1]`` or ``[E, H']``.
-            edges (SortedEdges): The edges.
-            x_dst (torch.Tensor): The features of the targets, for their number and dtype.
-
-        Returns:
-            The shape of :obj:`score`
-        """
-        edge_index, num_targets, dtype = edges.edge_index, x_dst.size(0), compute_dtype(x_dst.dtype)
-        if kernel == 'mean':
-            return mean_weight(edge_index, num_targets, dtype, edge_weight=edges.weight)
-        if self.normalize:
-            return row_normalized(score, edge_index, num_targets, edges.weight)
-        return score if edges.weight is None else score * edges.weight.to(dtype)[:, None]
-
     def _inputs(
         self,
         x: Tensor | PairTensor,
@@ -421,11 +334,8 @@ class JaccardSubtractorConv(AttentionLayer):
         edge_jaccard: Tensor | None,
         sampled_mask: Tensor | None,
         edge_weight: Tensor | None,
-    ) -> tuple[Tensor, Tensor, SortedEdges, Tensor]:
-        r"""Checks the arguments of :meth:`forward` and returns (source features, target features,
-        sorted edges, Jaccard indices ``[E]``).
-
-        The Jaccard indices are 0 if :obj:`edge_jaccard` is :obj:`None` and no kernel needs it.
+    ) -> BranchInputs:
+        r"""Checks the arguments of :meth:`forward` and returns what the branches read.
 
         Raises:
             ValueError: If an argument has a wrong shape, dtype or device, a weight is negative, or
@@ -442,32 +352,11 @@ class JaccardSubtractorConv(AttentionLayer):
         )
         edges = sorted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight=edge_weight)
         check_edge_weight(edges.weight)
-        num_edges = edges.edge_index.size(1)
         if 'jaccard' in self.kernels:
-            if edge_jaccard is None:
-                raise ValueError(
-                    "'edge_jaccard' must be given for the Jaccard kernel; add it to the data with "
-                    'JaccardScores()'
-                )
-            if edge_jaccard.numel() != num_edges:
-                raise ValueError(
-                    f"'edge_jaccard' must hold one index for each of {num_edges} edges (got "
-                    f'{tuple(edge_jaccard.shape)})'
-                )
-        if sampled_mask is not None and (
-            sampled_mask.dtype != torch.bool or sampled_mask.shape != x_dst.shape[:1]
-        ):
-            raise ValueError(
-                f"'sampled_mask' must be a bool for each of {x_dst.size(0)} nodes (got "
-                f'{sampled_mask.dtype}, {tuple(sampled_mask.shape)}); '
-                f'make it with AttentionNodeSampling()'
-            )
-        return (
-            x_src,
-            x_dst,
-            edges,
-            x_src.new_zeros(num_edges) if edge_jaccard is None else edge_jaccard,
-        )
+            check_jaccard(edge_jaccard, edges.edge_index.size(1))
+        check_sampled_mask(sampled_mask, x_dst.size(0))
+        queries, keys = self._queries_and_keys(x_src, x_dst)
+        return BranchInputs(x_src, x_dst, queries, keys, edges, edge_jaccard, sampled_mask)
 
     def __repr__(self) -> str:
         return (
@@ -476,49 +365,6 @@ class JaccardSubtractorConv(AttentionLayer):
         )
 
 
-def kernel_pair(kernel: str | tuple[str, str]) -> tuple[str, str]:
-    r"""Returns the kernels of both halves of the heads; a name stands for the second half beside a
-    softmax.
-
-    Raises:
-        ValueError: If there are not two kernels, or one is unknown.
-    """
-    kernels = ('softmax', kernel) if isinstance(kernel, str) else tuple(kernel)
-    if len(kernels) != 2 or any(name not in KERNELS for name in kernels):
-        raise ValueError(
-            f"'kernel' must be one or two of {', '.join(map(repr, KERNELS))} (got {kernel!r})"
-        )
-    return kernels
-
-
-def score_channels(kernels: tuple[str, str], size: int) -> int:
-    r"""Returns the part of :obj:`size`, heads or channels over all heads, whose half of the heads
-    has queries and keys."""
-    return sum(name in SCORED for name in kernels) * size // 2
-
-
-def check_edge_channels(kernels: tuple[str, str], edge_channels: int) -> None:
-    r"""Raises a ValueError if the size :obj:`edge_channels` of the features of edges is negative,
-    or positive for kernels without scores that the features could multiply."""
-    input_checks.check_not_negative(edge_channels=edge_channels)
-    if edge_channels > 0 and score_channels(kernels, 2) == 0:
-        raise ValueError(
-            f"'edge_channels' must be 0 for kernels without queries and keys, {kernels} (got "
-            f'{edge_channels})'
-        )
-
-
-def _rows(part: LinearInput, rows: slice) -> LinearInput:
-    r"""Selects the output channels :obj:`rows` of a linear part."""
-    if part.weight is None:
-        return LinearInput(x=part.x[:, rows])
-    bias = None if part.bias is None else part.bias[rows]
-    return LinearInput(x=part.x, weight=part.weight[rows], bias=bias)
-
-
-def _outputs(part: LinearInput, rows: slice) -> Tensor:
-    r"""Computes the output channels :obj:`rows` of a linear part, in at least single precision:
-    rounded queries and keys would give the difference of close numbers the wrong sign, and the
-    distance of the subtractor a gradient of the wrong sign."""
-    with torch.autocast(part.x.device.type, enabled=False):
-        return _rows(part, rows).output()
+def _joined(outputs: list[Tensor]) -> Tensor:
+    r"""Concatenates the outputs of branches along the channels."""
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)

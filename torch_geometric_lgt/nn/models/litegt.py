@@ -23,12 +23,12 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_width,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
-from torch_geometric_lgt.nn.conv.jaccard_subtractor_conv import (
-    JaccardSubtractorConv,
+from torch_geometric_lgt.nn.conv._branches import (
     check_edge_channels,
     kernel_pair,
-    score_channels,
+    query_channels,
 )
+from torch_geometric_lgt.nn.conv.jaccard_subtractor_conv import JaccardSubtractorConv
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
@@ -165,12 +165,12 @@ class LiteGT(Module):
         self.edge_reductions = ModuleDict()
         kernels = kernel_pair(kernel)
         check_edge_channels(kernels, edge_channels)
-        has_edges, edge_width = edge_channels > 0, score_channels(kernels, width)
+        has_edges, edge_width = edge_channels > 0, query_channels(kernels, width)
         self.lin_edge = Linear(edge_channels, edge_width) if has_edges else None
         for layer in range(num_layers):
             if reduce and num_layers - layer in (4, 2):
                 reduced = half if num_layers - layer == 4 else last
-                edge_reduced = score_channels(kernels, reduced)
+                edge_reduced = query_channels(kernels, reduced)
                 self.reductions[str(layer)] = Linear(width, reduced)
                 if has_edges:
                     self.edge_reductions[str(layer)] = Linear(edge_width, edge_reduced)
@@ -324,7 +324,7 @@ class LiteGT(Module):
                 pair = [self.reduced(number, to_device(x[nodes], device)) for nodes in ids]
                 e = self.reduced_edges(number, e)
                 if number < index:
-                    e = self.layers[number].updated_edges(*pair, edges, mask, e)
+                    e = self.layers[number].updated_edges(tuple(pair), edges, jaccard, mask, e)
             return layer(tuple(pair), edges, jaccard, mask, e)[0]
 
         width, dtype = layer.conv.out_channels, inputs[-1].dtype
@@ -443,11 +443,16 @@ class _Layer(Module):
         return self.norms[1](x + self.feed_forward(x)), e
 
     def updated_edges(
-        self, x_src: Tensor, x_dst: Tensor, edges: SortedEdges, mask: Tensor | None, e: Tensor
+        self,
+        x: PairTensor,
+        edges: SortedEdges,
+        edge_jaccard: Tensor | None,
+        sampled_mask: Tensor | None,
+        e: Tensor,
     ) -> Tensor:
         r"""Computes the features of the edges after this layer, without those of the nodes."""
-        score = self.conv._edge_scores(x_src, x_dst, edges, mask, e)
-        return cast(Module, self.edge_update)(e, cast(Tensor, score).to(x_src.dtype))
+        score = self.conv.edge_scores(x, edges, edge_jaccard, sampled_mask, edge_attr=e)
+        return cast(Module, self.edge_update)(e, score.to(x[0].dtype))
 
 
 class _EdgeUpdate(Module):
