@@ -36,7 +36,7 @@ def measure(
     times: dict[str, list[float]] = {}
     for replace in (False, True):
         samplers = {
-            'ours': NeighborSampler(data, fan_out, replace),
+            'ours': NeighborSampler(data, fan_out, replace=replace),
             'compiled': torch_geometric.sampler.NeighborSampler(data, fan_out, replace=replace),
         }
         for _ in trange(rounds, desc='with replacement' if replace else 'without replacement'):

@@ -141,3 +141,37 @@ def test_edges_of_a_mapped_graph(tmp_path):
     assert torch.equal(torch.cat(found, 1), links)
     with pytest.raises(ValueError, match="'edge_label_index' must be given for a feature store"):
         LinkNeighborLoader((mapped, mapped), [-1])
+
+
+@pytest.mark.parametrize('amount', [0.5, 1, 1.5, 2])
+@pytest.mark.parametrize('hetero', [False, True])
+def test_both_ends_of_a_pair_share_a_subgraph(amount, hetero):
+    """Also if there are not equally many negative pairs for each link."""
+    edges = torch.randint(20, (2, 60))
+    data, links = Data(x=torch.zeros(20, 1), edge_index=edges), edges[:, :10]
+    if hetero:
+        data = HeteroData({'a': {'x': torch.zeros(20, 1)}, 'b': {'x': torch.zeros(20, 1)}})
+        data['a', 'to', 'b'].edge_index = edges
+        links = ('a', 'to', 'b'), links
+    loader = LinkNeighborLoader(
+        data,
+        [3],
+        links,
+        batch_size=10,
+        neg_sampling=NegativeSampling('binary', amount),
+        disjoint=True,
+    )
+    batch = next(iter(loader))
+    pairs = (batch['a', 'to', 'b'] if hetero else batch).edge_label_index
+    ends = [batch[kind].batch if hetero else batch.batch for kind in ('a', 'b')]
+    numbers = ends[0][pairs[0]]
+    assert numbers.equal(ends[1][pairs[1]])
+    assert numbers.equal(torch.arange(numbers.numel()) % 10)
+
+
+def test_links_of_an_adjacency_matrix():
+    data = ToSparseTensor()(graph())
+    batches = list(LinkNeighborLoader(data, [1], batch_size=50))
+    pairs = [batch.n_id[batch.edge_label_index] for batch in batches]
+    row, col, _ = data.adj_t.coo()
+    assert torch.cat(pairs, 1).equal(torch.stack([col, row]))

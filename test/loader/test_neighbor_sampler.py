@@ -8,6 +8,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkLoader, LinkNeighborLoader
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
+from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 from torch_geometric.transforms import AddSelfLoops
 from torch_geometric.utils import k_hop_subgraph, to_undirected
@@ -242,6 +243,11 @@ def test_which_sampler_is_taken(monkeypatch):
 def test_a_node_type_of_unknown_size():
     data = HeteroData()
     data['v'].num_nodes, data['u', 'to', 'v'].edge_index = 2, torch.tensor([[0, 3], [1, 0]])
+    with pytest.raises(
+        ValueError, match=r"number of nodes of 'u' \(got None\); set data\['u'\]\.num"
+    ):
+        NeighborSampler(data, [-1])
+    data['u'].num_nodes = 4
     NeighborSampler(data, [-1])
     data['u', 'to', 'v'].edge_index = torch.tensor([[0, 3], [1, 2]])
     with pytest.raises(ValueError, match="'edge_index' must hold target ids from 0 to 1"):
@@ -285,3 +291,18 @@ def test_transforms_of_a_graph_with_ids_of_its_own():
     data.n_id = torch.arange(100, 100 + data.num_nodes)
     loader = NeighborLoader(data, [2], batch_size=5, transform=AddSelfLoops())
     assert torch.cat([batch.n_id[: batch.batch_size] for batch in loader]).equal(data.n_id)
+
+
+def test_arguments_have_the_order_of_the_sampler_of_pyg():
+    sampler = NeighborSampler(graph(), [2], 'induced', True)
+    assert (sampler.subgraph_type, sampler.replace) == (SubgraphType.induced, True)
+    with pytest.raises(ValueError, match=r"'replace' must be a boolean \(got 'induced'\)"):
+        NeighborSampler(graph(), [2], 'directional', 'induced')
+
+
+@pytest.mark.parametrize('options', [{}, {'disjoint': True}, {'subgraph_type': 'bidirectional'}])
+def test_no_hops_are_the_seeds_alone(options):
+    data = graph()
+    batches = list(NeighborLoader(data, [], batch_size=8, **options))
+    assert torch.cat([batch.n_id for batch in batches]).equal(torch.arange(data.num_nodes))
+    assert all(batch.edge_index.shape == (2, 0) for batch in batches)

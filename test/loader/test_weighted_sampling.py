@@ -172,3 +172,11 @@ def test_weights_that_are_refused():
     with pytest.raises(ValueError, match='a positive weight among the incoming edges of each node'):
         drawn(data, 2, True, 1)
     assert drawn(data, 0, True, 1).numel() == 0
+
+
+def test_as_many_edges_as_nodes():
+    """PyG then takes the weights for an attribute of nodes."""
+    ring = torch.stack([torch.arange(4), (torch.arange(4) + 1) % 4])
+    data = Data(x=torch.zeros(4, 1), edge_index=ring, weight=torch.ones(4))
+    batch = next(iter(NeighborLoader(data, [1], batch_size=4, weight_attr='weight')))
+    assert batch.edge_index.size(1) == 4

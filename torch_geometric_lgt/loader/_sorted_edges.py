@@ -47,7 +47,7 @@ def sorted_graph(
         pointer, row = {SINGLE_EDGE_TYPE: csc[0]}, {SINGLE_EDGE_TYPE: csc[1]}
         permutation = {SINGLE_EDGE_TYPE: csc[2]}
     else:
-        sizes = {kind: data[kind].num_nodes or 0 for kind in data.node_types}
+        sizes = {kind: data[kind].num_nodes or 0 for kind in _node_types(data)}
         pointer, row, permutation = to_hetero_csc(data, device=device, share_memory=share_memory)
     edges = {kind: NeighborEdges(pointer[kind], row[kind]) for kind in pointer}
     node_time, edge_time = _times(data, sizes, edges, time_attr)
@@ -86,6 +86,27 @@ def stored_graph(store: Any) -> SortedGraph:
         {SINGLE_EDGE_TYPE: NeighborEdges(pointer, row)},
         {SINGLE_EDGE_TYPE: permutation},
     )
+
+
+def _node_types(data: HeteroData) -> list[str]:
+    r"""Returns the node types of a graph.
+
+    Raises:
+        ValueError: If edges begin at nodes of a type without a number of nodes.
+    """
+    for source, *_, target in data.edge_types:
+        for kind in (source, target):
+            store = data[kind] if kind in data.node_types else None
+            if (
+                store is None
+                or len(store) == 0
+                or (store.num_nodes is None and not store.can_infer_num_nodes)
+            ):
+                raise ValueError(
+                    f"'data' must know the number of nodes of {kind!r} (got None); set "
+                    f'data[{kind!r}].num_nodes'
+                )
+    return data.node_types
 
 
 def _times(
@@ -129,7 +150,8 @@ def _edge_values(
         ValueError: If no edge type has the attribute, or weights are negative or not finite.
     """
     if isinstance(data, Data):
-        on_edges = name in data and data.is_edge_attr(name)
+        # an attribute with one value for each node and each edge counts as one of nodes for PyG
+        on_edges = name in data and (argument == 'weight_attr' or data.is_edge_attr(name))
         found = {SINGLE_EDGE_TYPE: data[name]} if on_edges else {}
     else:
         found = {store._key: store[name] for store in data.edge_stores if name in store}

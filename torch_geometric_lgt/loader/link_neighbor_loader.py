@@ -1,7 +1,9 @@
-from typing import Any
+from typing import Any, cast
 
+import torch
 import torch_geometric.loader
 from torch import Tensor
+from torch_geometric.data import Data
 
 from torch_geometric_lgt.loader._choice import pair_of_stores, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
@@ -56,6 +58,8 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
             raise ValueError(
                 "'edge_label_index' must be given for a feature store and a graph store (got None)"
             )
+        if edge_label_index is None and isinstance(data, Data) and 'edge_index' not in data:
+            edge_label_index = torch.stack(cast(Any, data).adj_t.coo()[1::-1])
         if isinstance(data, tuple) and isinstance(edge_label_index, Tensor):
             edge_label_index = None, edge_label_index  # PyG's form for edges of one type
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)

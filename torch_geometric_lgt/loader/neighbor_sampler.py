@@ -1,5 +1,7 @@
 # N nodes, E edges.
+import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -28,6 +30,8 @@ from torch_geometric_lgt.loader._sampler_output import Edges, of_type, sampler_o
 from torch_geometric_lgt.loader._sorted_edges import sorted_graph, stored_graph
 from torch_geometric_lgt.loader._temporal import check_attributes, check_strategy, seed_times
 
+NO_EDGES = (np.empty(0, np.int64),) * 3  # rows, columns and ids
+
 
 class NeighborSampler(BaseSampler):
     r"""Samples neighbours as :class:`torch_geometric.sampler.NeighborSampler` does, with NumPy
@@ -52,16 +56,14 @@ class NeighborSampler(BaseSampler):
         data (Data, HeteroData or tuple): The graph, or a pair of a feature store and a graph store.
         num_neighbors (list or dict): Number of edges that each hop draws for a node, negative for
             all. For a heterogeneous graph it may be a dictionary of such lists by edge type.
-        replace (bool, optional): If :obj:`True`, an edge may be drawn again. (default:
-            :obj:`False`)
         subgraph_type (str, optional): :obj:`"directional"` for the drawn edges,
             :obj:`"bidirectional"` for the drawn edges and their reverse, or :obj:`"induced"` for
             all edges between the sampled nodes, with times those up to the time of the seed.
             (default: :obj:`"directional"`)
+        replace (bool, optional): If :obj:`True`, an edge may be drawn again. (default:
+            :obj:`False`)
         disjoint (bool, optional): If :obj:`True`, each seed has a separate subgraph, and the
             output's :obj:`batch` has the subgraph number of each node. (default: :obj:`False`)
-        share_memory (bool, optional): If :obj:`True`, the sorted edges are in memory that workers
-            share. (default: :obj:`False`)
         temporal_strategy (str, optional): Which of the edges up to the time of a seed are drawn:
             :obj:`"uniform"` for any, or :obj:`"last"` for the latest. (default: :obj:`"uniform"`)
         time_attr (str, optional): Name of the times, an attribute of nodes ``[N]`` or of edges
@@ -72,6 +74,8 @@ class NeighborSampler(BaseSampler):
             edges of weight 0 come last. With times only edges up to the time of the seed count. In
             a heterogeneous graph, edges without weights are drawn uniformly. (default: :obj:`None`,
             uniform draws)
+        share_memory (bool, optional): If :obj:`True`, the sorted edges are in memory that workers
+            share. (default: :obj:`False`)
 
     Raises:
         ValueError: If a node does not exist, or a sampled edge has no valid source. If the data has
@@ -100,14 +104,17 @@ class NeighborSampler(BaseSampler):
         self,
         data: Any,
         num_neighbors: NumNeighbors | list[int] | dict,
-        replace: bool = False,
         subgraph_type: SubgraphType | str = 'directional',
+        replace: bool = False,
         disjoint: bool = False,
-        share_memory: bool = False,
         temporal_strategy: str = 'uniform',
         time_attr: str | None = None,
         weight_attr: str | None = None,
+        *,
+        share_memory: bool = False,
     ) -> None:
+        if not isinstance(replace, bool):
+            raise ValueError(f"'replace' must be a boolean (got {replace!r})")
         self.replace, self.subgraph_type = replace, SubgraphType(subgraph_type)
         self.is_temporal, self.last = time_attr is not None, temporal_strategy == 'last'
         self.disjoint = disjoint or self.is_temporal
@@ -169,8 +176,13 @@ class NeighborSampler(BaseSampler):
         """
         sizes = self.sizes[SINGLE_NODE_TYPE] if self.homogeneous else self.sizes
         times = of_type(self.node_time, SINGLE_NODE_TYPE) if self.homogeneous else self.node_time
+        sample = self._sample
+        if self.disjoint and neg_sampling is not None and neg_sampling.is_binary():
+            num_links = index.row.numel()
+            num_pairs = num_links + math.ceil(num_links * neg_sampling.amount)
+            sample = partial(self._sample_pairs, num_pairs, num_links)
         return self._completed(
-            edge_sample(index, self._sample, sizes, self.disjoint, times, neg_sampling)
+            edge_sample(index, sample, sizes, self.disjoint, times, neg_sampling)
         )
 
     @property
@@ -180,6 +192,23 @@ class NeighborSampler(BaseSampler):
         if the edges are sorted already. A graph with several edge types has a dictionary by edge
         type."""
         return self.permutation[SINGLE_EDGE_TYPE] if self.homogeneous else self.permutation
+
+    def _sample_pairs(
+        self,
+        num_pairs: int,
+        num_links: int,
+        seed: Tensor | dict[str, Tensor],
+        time: Tensor | dict[str, Tensor] | None = None,
+    ) -> Output:
+        r"""Samples the subgraph of the ends of :obj:`num_pairs` pairs, all first ends before all
+        second ones. Both ends of a pair get one number, from 0 to :obj:`num_links` - 1: the pairs
+        after the links are negative ones, in the order of the links again and again. PyG's number
+        is another for both ends unless there are equally many negative pairs for each link."""
+        out = self._sample(seed, time)
+        batches = out.batch if isinstance(out.batch, dict) else {None: out.batch}
+        for batch in batches.values():
+            cast(Tensor, batch).remainder_(num_pairs).remainder_(num_links)
+        return out
 
     def _completed(self, out: Output) -> Output:
         r"""Adds reverse edges to a sampled subgraph if :obj:`subgraph_type` is bidirectional, and
@@ -212,9 +241,8 @@ class NeighborSampler(BaseSampler):
             node_counts = edge_counts = None
         else:
             edges = {
-                kind: tuple(map(np.concatenate, zip(*hops, strict=True)))
+                kind: tuple(map(np.concatenate, zip(NO_EDGES, *hops, strict=True)))
                 for kind, hops in drawn_edges.items()
-                if hops
             }
         return sampler_output(
             sampled,
