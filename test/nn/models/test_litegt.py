@@ -206,7 +206,7 @@ def test_attention_scores_of_each_layer():
     model, x = LiteGT(5, 80, 3, 4, reduce=True).eval(), torch.randn(30, 5)
     scores = model.attention_scores(x, EDGES, edge_jaccard=JACCARD, sampled_mask=MASK)
     assert [score.size(1) for score in scores] == [8] * 4
-    first = model.reductions['0'](model.lin_in(x))
+    first = model.reductions[0](model.lin_in(x))
     torch.testing.assert_close(
         scores[0], model.layers[0].conv.attention_scores(first, EDGES, JACCARD, MASK)
     )

@@ -131,6 +131,20 @@ def check_edge_attr(
         )
 
 
+def check_laplacian_pe(laplacian_pe: Tensor | None, num_nodes: int, pe_channels: int) -> None:
+    r"""Raises a ValueError unless :obj:`laplacian_pe` has the shape ``[N, pe_channels]``, or is
+    :obj:`None` for a model with :obj:`pe_channels` 0."""
+    shape = None if laplacian_pe is None else tuple(laplacian_pe.shape)
+    expected = (num_nodes, pe_channels) if pe_channels > 0 else None
+    if shape != expected:
+        raise ValueError(
+            f"'laplacian_pe' must have shape {expected} (got {shape}); add it to the data with "
+            f'LaplacianPE({pe_channels})'
+            if expected is not None
+            else f"'laplacian_pe' must be None for a model with 'pe_channels' = 0 (got {shape})"
+        )
+
+
 def check_devices(device: torch.device, **inputs: Any) -> None:
     r"""Raises a ValueError if a tensor or sorted edges among :obj:`inputs` lie on another device
     than :obj:`device`. The message names the first such keyword; values of other types are

@@ -4,20 +4,20 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from torch.nn import Module, ModuleList
-from torch_geometric.nn.inits import reset
+from torch.nn import ModuleList
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_features
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._graph_context import Edges, GraphContext
+from torch_geometric_lgt.nn.models._streamed_model import StreamedModel
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
 from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
 from torch_geometric_lgt.typing import PairTensor
 
 
-class LayerwiseModel(Module):
+class LayerwiseModel(StreamedModel):
     r"""Applies an input layer, attention layers and an output layer to a graph in memory, or to a
     graph that need not fit into memory: the base class of models with :meth:`inference`.
 
@@ -32,13 +32,7 @@ class LayerwiseModel(Module):
         input_names (tuple): The node attributes that the input layer reads.
     """
 
-    lin_in: Module
-    lin_out: Module
     convs: Any
-    in_channels: int
-    hidden_channels: int
-    out_channels: int
-    num_layers: int
     uses_edges = takes_pairs = False
     input_names: tuple[str, ...] = ('x',)
 
@@ -56,12 +50,6 @@ class LayerwiseModel(Module):
     def uses_degrees(self) -> bool:
         r"""Tells whether layers read the degrees of the whole graph."""
         return self.uses_edges
-
-    def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters and draws the random projections of the feature maps
-        anew."""
-        for module in self.children():
-            reset(module)
 
     def _present_attentions(self, num_layers: int | None = None) -> list[Any]:
         r"""Returns the attention layers among the first :obj:`num_layers` layers (default:
@@ -235,39 +223,6 @@ class LayerwiseModel(Module):
         """
         return None
 
-    def inference(
-        self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
-    ) -> Tensor:
-        r"""Computes the scores of all nodes of a graph that need not fit into memory. They equal
-        the scores of :meth:`forward` in evaluation.
-
-        Each layer builds its state in one pass over batches, and reads the state in a second pass
-        with all neighbours. A state is the sums over the keys of all nodes. If :obj:`folder` is
-        given and the graph and its features are memory-mapped, memory holds the parameters, the
-        states and one batch with its neighbours.
-
-        Args:
-            loader (torch_geometric.loader.NeighborLoader): A loader of one graph with
-                ``num_neighbors=[-1]``. Its data, batch size and workers are used.
-            folder (str or Path, optional): A folder for the outputs of all layers. In the end it
-                has the file of the scores only, which the returned tensor memory-maps. An
-                interrupted run with the same model and data resumes there. (default: :obj:`None`,
-                in memory)
-            progress_bar (bool, optional): If :obj:`True`, shows progress. (default: :obj:`False`)
-
-        Returns:
-            The scores ``[N, F_out]``, on the CPU.
-
-        Raises:
-            ValueError: If the loader does not take all neighbours of one hop, or changes batches by
-                a transform. If the folder belongs to another model or graph. Also if a layer cannot
-                be evaluated in parts.
-        """
-        with evaluation(self):
-            stream = Stream(loader, folder, self, progress_bar)
-            dtype = reference(self.lin_out).dtype
-            return stream.result(self.out_channels, dtype, lambda: self._stream_scores(stream))
-
     def attention_memory(
         self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
     ) -> AttentionMemory:
@@ -353,13 +308,6 @@ class LayerwiseModel(Module):
         return stream.fill(
             f'layer-{index + 1}', self.layer_channels, x.dtype, rows, self.uses_edges
         )
-
-    def __repr__(self) -> str:
-        sizes = (
-            f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, '
-            f'num_layers={self.num_layers}'
-        )
-        return f'{self.__class__.__name__}({sizes})'
 
 
 def _with_state(attention: Any) -> Any:

@@ -1,14 +1,12 @@
 # N nodes, E edges, B graphs, D hidden channels, H heads, L layers.
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
-from torch.nn import BatchNorm1d, Linear, Module, ModuleDict, ModuleList
-from torch.nn.functional import dropout
+from torch.nn import Identity, Linear, Module, ModuleList
 from torch_geometric.nn import MLP
 from torch_geometric.nn.aggr import Aggregation
-from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
@@ -17,25 +15,24 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_attr,
     check_features,
+    check_laplacian_pe,
     check_not_negative,
     check_rates,
     check_sizes,
     check_width,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
-from torch_geometric_lgt.nn.conv._branches import (
-    check_edge_channels,
-    kernel_pair,
-    query_channels,
-)
-from torch_geometric_lgt.nn.conv.jaccard_subtractor_conv import JaccardSubtractorConv
+from torch_geometric_lgt.nn.conv._branches import check_edge_channels, kernel_pair, query_channels
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
+from torch_geometric_lgt.nn.models._litegt_layer import LiteGTLayer, layer_widths
+from torch_geometric_lgt.nn.models._litegt_stream import stream_layers
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
-from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
-from torch_geometric_lgt.typing import Adj, PairTensor
+from torch_geometric_lgt.nn.models._streamed_model import StreamedModel
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, to_device
+from torch_geometric_lgt.typing import Adj
 
 
-class LiteGT(Module):
+class LiteGT(StreamedModel):
     r"""Scores nodes, edges or graphs with the model of `"LiteGT: Efficient and Lightweight Graph
     Transformers" <https://doi.org/10.1145/3459637.3482272>`_: layers of two-branch attention over
     the neighbours with a residual, batch normalisation and a feed-forward part,
@@ -144,48 +141,31 @@ class LiteGT(Module):
         check_sizes(hidden_channels=hidden_channels, out_channels=out_channels)
         check_not_negative(pe_channels=pe_channels)
         check_level(level, aggr)
-        if num_layers < (4 if reduce else 1):
-            raise ValueError(
-                f"'num_layers' must be at least {4 if reduce else 1} (got {num_layers})"
-            )
+        widths = [hidden_channels, *layer_widths(hidden_channels, num_layers, heads, reduce)]
         check_rates(dropout=dropout)
-        half, last = hidden_channels // 2, hidden_channels * 3 // 10
-        if reduce and any(part == 0 or part % heads != 0 for part in (half, last)):
-            raise ValueError(
-                "'heads' must divide the channels of all layers, which reduce=True makes "
-                f"{half} and {last} of 'hidden_channels' (got {heads} and {hidden_channels})"
-            )
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.out_channels, self.num_layers = out_channels, num_layers
         self.level, self.aggr, self.dropout = level, aggr, dropout
         self.kernel, self.pe_channels, self.edge_channels = kernel, pe_channels, edge_channels
         self.lin_in = make_linear(in_channels, hidden_channels)
         self.lin_pe = Linear(pe_channels, hidden_channels) if pe_channels > 0 else None
-        self.reductions, self.layers, width = ModuleDict(), ModuleList(), hidden_channels
-        self.edge_reductions = ModuleDict()
+        self.reductions, self.layers = ModuleList(), ModuleList()
+        self.edge_reductions = ModuleList()
         kernels = kernel_pair(kernel)
         check_edge_channels(kernels, edge_channels)
-        has_edges, edge_width = edge_channels > 0, query_channels(kernels, width)
-        self.lin_edge = Linear(edge_channels, edge_width) if has_edges else None
-        for layer in range(num_layers):
-            if reduce and num_layers - layer in (4, 2):
-                reduced = half if num_layers - layer == 4 else last
-                edge_reduced = query_channels(kernels, reduced)
-                self.reductions[str(layer)] = Linear(width, reduced)
-                if has_edges:
-                    self.edge_reductions[str(layer)] = Linear(edge_width, edge_reduced)
-                width, edge_width = reduced, edge_reduced
-            added = _Layer(width, heads, kernel, normalize, dropout, edge_width if has_edges else 0)
-            if has_edges and layer < num_layers - 1:
-                added.edge_update = _EdgeUpdate(edge_width, width, dropout)
-            self.layers.append(added)
-        read = 2 * width if level == 'edge' else width
+        has_edges = edge_channels > 0
+        edge_widths = [query_channels(kernels, width) if has_edges else 0 for width in widths]
+        self.lin_edge = Linear(edge_channels, edge_widths[0]) if has_edges else None
+        for index in range(num_layers):
+            width, edge_width = widths[index + 1], edge_widths[index + 1]
+            self.reductions.append(_reduction(widths[index], width))
+            self.edge_reductions.append(_reduction(edge_widths[index], edge_width))
+            updates_edges = has_edges and index < num_layers - 1
+            self.layers.append(
+                LiteGTLayer(width, heads, kernel, normalize, dropout, edge_width, updates_edges)
+            )
+        read = 2 * widths[-1] if level == 'edge' else widths[-1]
         self.lin_out = MLP([read, max(1, read // 2), max(1, read // 4), out_channels], norm=None)
-
-    def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters."""
-        for module in self.children():
-            reset(module)
 
     @with_advice()
     def forward(
@@ -233,9 +213,7 @@ class LiteGT(Module):
         num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
         edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
         x, e = self.inputs(x, laplacian_pe), self.edge_inputs(edge_attr, edges)
-        for index, layer in enumerate(self.layers):
-            x, e = self.reduced(index, x), self.reduced_edges(index, e)
-            x, e = layer(x, edges, edge_jaccard, sampled_mask, e)
+        x = self._apply_layers(x, e, edges, edge_jaccard, sampled_mask)
         out = read_level(self.level, x, edges.edge_index, batch, num_graphs, self.aggr)
         return self.lin_out(out)
 
@@ -253,14 +231,31 @@ class LiteGT(Module):
         r"""Computes the weight ``[E, H]`` of each edge in each head as :meth:`forward` applies it,
         and returns a list with one tensor per layer. The arguments are those of :meth:`forward`."""
         edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
-        out = []
+        scores: list[Tensor] = []
         x, e = self.inputs(x, laplacian_pe), self.edge_inputs(edge_attr, edges)
-        for index, layer in enumerate(self.layers):
-            x, e = self.reduced(index, x), self.reduced_edges(index, e)
+        self._apply_layers(x, e, edges, edge_jaccard, sampled_mask, scores)
+        return scores
+
+    def _apply_layers(
+        self,
+        x: Tensor,
+        e: Tensor | None,
+        edges: SortedEdges,
+        edge_jaccard: Tensor | None,
+        sampled_mask: Tensor | None,
+        scores: list[Tensor] | None = None,
+    ) -> Tensor:
+        r"""Applies all layers to the features of nodes :obj:`x` ``[N, D]`` and of edges :obj:`e`
+        ``[E, D_e]``, and returns the last features of the nodes. The attention scores ``[E, H]`` of
+        each layer are appended to the list :obj:`scores`, if it is given."""
+        parts = zip(self.reductions, self.edge_reductions, self.layers, strict=True)
+        for reduction, edge_reduction, layer in parts:
+            x, e = reduction(x), edge_reduction(e)
             arguments = x, edges, edge_jaccard, sampled_mask
-            out.append(layer.conv.attention_scores(*arguments, edge_attr=e))
+            if scores is not None:
+                scores.append(layer.conv.attention_scores(*arguments, edge_attr=e))
             x, e = layer(*arguments, e)
-        return out
+        return x
 
     def inference(
         self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
@@ -280,55 +275,11 @@ class LiteGT(Module):
                 reasons of :meth:`NodeFormer.inference`.
         """
         check_node_level(self.level)
-        with evaluation(self):
-            stream = Stream(loader, folder, self, progress_bar)
-            dtype = reference(self.lin_in).dtype
-            return stream.result(self.out_channels, dtype, lambda: self._stream_scores(stream))
+        return super().inference(loader, folder, progress_bar)
 
     def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
-        weight = reference(self.lin_in)
-        names = ('x',) if self.lin_pe is None else ('x', 'laplacian_pe')
-
-        def rows(part: Part) -> Tensor:
-            values = (to_device(stream.node_values(n, part.nodes), weight.device) for n in names)
-            return self.inputs(*(value.to(weight.dtype) for value in values))
-
-        inputs = [stream.fill('layer-0', self.hidden_channels, weight.dtype, rows)]
-        for index in range(self.num_layers):
-            x = self._stream_layer(stream, index, inputs)
-            inputs = [*inputs, x] if self.edge_channels > 0 else [x]
-        return lambda part: self.lin_out(to_device(inputs[-1][part.nodes], weight.device))
-
-    def _stream_layer(self, stream: Stream, index: int, inputs: list[Tensor]) -> Tensor:
-        r"""Computes the output ``[N, D]`` of layer number :obj:`index` for all nodes, part by part.
-        The list :obj:`inputs` ends with the input of the layer. For a model with features of edges
-        it begins with the inputs of all layers before, which update these features."""
-        layer, device = self.layers[index], reference(self.lin_in).device
-        is_sampled = stream.has('attention_mask')
-
-        def rows(part: Part) -> Tensor:
-            jaccard = stream.edge_values('edge_jaccard', part)
-            jaccard = None if jaccard is None else jaccard.to(device)
-            mask = None
-            if is_sampled:
-                mask = stream.node_values('attention_mask', part.nodes).to(device)
-            has_features = self.edge_channels > 0
-            edge_attr = stream.edge_values('edge_attr', part) if has_features else None
-            ids = part.n_id, part.nodes
-            part = part.to(device)
-            edges = sorted_edges(
-                part.edge_index, part.n_id.numel(), part.size, edge_weight=part.edge_weight
-            )
-            e = self.edge_inputs(None if edge_attr is None else edge_attr.to(device), edges)
-            for number, x in enumerate(inputs, index + 1 - len(inputs)):
-                pair = [self.reduced(number, to_device(x[nodes], device)) for nodes in ids]
-                e = self.reduced_edges(number, e)
-                if number < index:
-                    e = self.layers[number].updated_edges(tuple(pair), edges, jaccard, mask, e)
-            return layer(tuple(pair), edges, jaccard, mask, e)[0]
-
-        width, dtype = layer.conv.out_channels, inputs[-1].dtype
-        return stream.fill(f'layer-{index + 1}', width, dtype, rows, neighbors=True)
+        x, device = stream_layers(self, stream), reference(self.lin_in).device
+        return lambda part: self.lin_out(to_device(x[part.nodes], device))
 
     def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:
         r"""Computes the input ``[N, D]`` of the first layer from the features :obj:`x`
@@ -338,21 +289,10 @@ class LiteGT(Module):
             ValueError: If the encodings are missing, not expected, or of another shape.
         """
         check_features(x, self.lin_in, self.in_channels)
-        if self.lin_pe is None:
-            if laplacian_pe is not None:
-                raise ValueError(
-                    "'laplacian_pe' must be None for a model with 'pe_channels' = 0 (got "
-                    f'{tuple(laplacian_pe.shape)})'
-                )
-            return self.lin_in(x)
-        shape = (x.size(0), self.pe_channels)
-        if laplacian_pe is None or laplacian_pe.shape != shape:
-            actual = None if laplacian_pe is None else tuple(laplacian_pe.shape)
-            raise ValueError(
-                f"'laplacian_pe' must have shape {shape} (got {actual}); add it to the data with "
-                f'LaplacianPE({shape[1]})'
-            )
+        check_laplacian_pe(laplacian_pe, x.size(0), self.pe_channels)
         check_devices(x.device, laplacian_pe=laplacian_pe)
+        if self.lin_pe is None or laplacian_pe is None:
+            return self.lin_in(x)
         return self.lin_in(x) + self.lin_pe(laplacian_pe.to(x.dtype))
 
     def edge_inputs(self, edge_attr: Tensor | None, edges: SortedEdges) -> Tensor | None:
@@ -369,106 +309,9 @@ class LiteGT(Module):
         check_devices(weight.device, edge_attr=edge_attr)
         return self.lin_edge(edge_attr.to(weight.dtype))
 
-    def reduced_edges(self, layer: int, e: Tensor | None) -> Tensor | None:
-        r"""Maps edge features :obj:`e` ``[E, F]`` linearly to the smaller size ``[E, F_e]`` that
-        layer number :obj:`layer`, from 0, has with :obj:`reduce`. Returns :obj:`e` itself if the
-        layer has as many features as the one before, or if :obj:`e` is :obj:`None`."""
-        reductions = self.edge_reductions
-        return reductions[str(layer)](e) if str(layer) in reductions else e
-
-    def reduced(self, layer: int, x: Tensor) -> Tensor:
-        r"""Maps node features :obj:`x` ``[N, F]`` linearly to the smaller size that layer number
-        :obj:`layer`, from 0, has with :obj:`reduce`. Returns :obj:`x` itself if the layer has as
-        many channels as the one before."""
-        return self.reductions[str(layer)](x) if str(layer) in self.reductions else x
-
     def __repr__(self) -> str:
-        sizes = (
-            f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, '
-            f'num_layers={self.num_layers}'
-        )
-        return f'{self.__class__.__name__}({sizes}, kernel={self.kernel!r})'
+        return f'{super().__repr__()[:-1]}, kernel={self.kernel!r})'
 
 
-class _Layer(Module):
-    r"""Applies one layer: attention to the neighbours and a feed-forward network, each with a
-    residual and a batch normalisation. The output has as many channels as the input. If
-    :obj:`edge_update` is given, it updates the features of the edges by the scores."""
-
-    edge_update: Module | None
-
-    def __init__(
-        self,
-        channels: int,
-        heads: int,
-        kernel: str | tuple[str, str],
-        normalize: bool,
-        dropout: float,
-        edge_channels: int,
-    ) -> None:
-        super().__init__()
-        self.dropout, self.edge_update = dropout, None
-        self.conv = JaccardSubtractorConv(
-            channels,
-            channels,
-            heads,
-            kernel,
-            normalize=normalize,
-            bias=False,
-            edge_channels=edge_channels,
-        )
-        self.lin_attention = Linear(channels, channels)
-        self.norms = ModuleList(BatchNorm1d(channels) for _ in range(2))
-        self.feed_forward = MLP(
-            [channels, 2 * channels, channels], dropout=[dropout, dropout], norm=None
-        )
-
-    def forward(
-        self,
-        x: Tensor | PairTensor,
-        edges: Adj | SortedEdges,
-        edge_jaccard: Tensor | None,
-        sampled_mask: Tensor | None,
-        e: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        arguments = x, edges, edge_jaccard, sampled_mask
-        if self.edge_update is None:
-            out = self.conv(*arguments, edge_attr=e)
-        else:
-            out, score = self.conv(*arguments, edge_attr=e, return_edge_scores=True)
-            e = self.edge_update(e, score)
-        attention = self.lin_attention(dropout(out, self.dropout, self.training))
-        x_dst = x if isinstance(x, Tensor) else x[1]
-        x = self.norms[0](x_dst + dropout(attention, self.dropout, self.training))
-        return self.norms[1](x + self.feed_forward(x)), e
-
-    def updated_edges(
-        self,
-        x: PairTensor,
-        edges: SortedEdges,
-        edge_jaccard: Tensor | None,
-        sampled_mask: Tensor | None,
-        e: Tensor,
-    ) -> Tensor:
-        r"""Computes the features of the edges after this layer, without those of the nodes."""
-        score = self.conv.edge_scores(x, edges, edge_jaccard, sampled_mask, edge_attr=e)
-        return cast(Module, self.edge_update)(e, score.to(x[0].dtype))
-
-
-class _EdgeUpdate(Module):
-    r"""Updates features of edges by the scores of the attention: a linear map of the scores and a
-    feed-forward network, each with a residual and a batch normalisation."""
-
-    def __init__(self, channels: int, node_channels: int, dropout: float) -> None:
-        super().__init__()
-        self.dropout = dropout
-        self.lin_scores = Linear(channels, channels)
-        self.norms = ModuleList(BatchNorm1d(channels) for _ in range(2))
-        self.feed_forward = MLP(
-            [channels, 2 * node_channels, channels], dropout=[dropout, dropout], norm=None
-        )
-
-    def forward(self, e: Tensor, score: Tensor) -> Tensor:
-        out = self.lin_scores(dropout(score, self.dropout, self.training))
-        e = self.norms[0](e + dropout(out, self.dropout, self.training))
-        return self.norms[1](e + self.feed_forward(e))
+def _reduction(in_channels: int, out_channels: int) -> Module:
+    return Identity() if in_channels == out_channels else Linear(in_channels, out_channels)

@@ -1,0 +1,74 @@
+# N nodes.
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.nn.inits import reset
+
+from torch_geometric_lgt.nn._layers.linear_parts import reference
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation
+
+
+class StreamedModel(Module):
+    r"""Computes the scores of all nodes of a graph that need not fit into memory: the base class of
+    models with :meth:`inference`. A subclass defines :meth:`_stream_scores`."""
+
+    lin_in: Module
+    lin_out: Module
+    in_channels: int
+    hidden_channels: int
+    out_channels: int
+    num_layers: int
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters, and draws the random projections of feature maps anew
+        if there are any."""
+        for module in self.children():
+            reset(module)
+
+    def inference(
+        self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
+    ) -> Tensor:
+        r"""Computes the scores of all nodes of a graph that need not fit into memory. They equal
+        the scores of :meth:`forward` in evaluation.
+
+        Each layer builds its state in one pass over batches, and reads the state in a second pass
+        with all neighbours. A state is the sums over the keys of all nodes. If :obj:`folder` is
+        given and the graph and its features are memory-mapped, memory holds the parameters, the
+        states and one batch with its neighbours.
+
+        Args:
+            loader (torch_geometric.loader.NeighborLoader): A loader of one graph with
+                ``num_neighbors=[-1]``. Its data, batch size and workers are used.
+            folder (str or Path, optional): A folder for the outputs of all layers. In the end it
+                has the file of the scores only, which the returned tensor memory-maps. An
+                interrupted run with the same model and data resumes there. (default: :obj:`None`,
+                in memory)
+            progress_bar (bool, optional): If :obj:`True`, shows progress. (default: :obj:`False`)
+
+        Returns:
+            The scores ``[N, F_out]``, on the CPU.
+
+        Raises:
+            ValueError: If the loader does not take all neighbours of one hop, or changes batches by
+                a transform. If the folder belongs to another model or graph. Also if a layer cannot
+                be evaluated in parts.
+        """
+        with evaluation(self):
+            stream = Stream(loader, folder, self, progress_bar)
+            dtype = reference(self.lin_out).dtype
+            return stream.result(self.out_channels, dtype, lambda: self._stream_scores(stream))
+
+    def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
+        r"""Computes all layers for the graph of :obj:`stream`, and returns a function that computes
+        the scores ``[n, F_out]`` of the nodes of a part."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        sizes = (
+            f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, '
+            f'num_layers={self.num_layers}'
+        )
+        return f'{self.__class__.__name__}({sizes})'
