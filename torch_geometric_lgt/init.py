@@ -4,7 +4,7 @@ r"""Starts the feature maps of a model at what its nodes look like."""
 import copy
 import math
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -146,10 +146,9 @@ def _start(call: AttentionCall, sharpness: float, seed: int) -> None:
 
 
 def _keys(call: AttentionCall) -> Tensor:
-    r"""Computes the keys ``[N, H * C]`` of a layer in float64."""
-    queries_and_keys = call.queries_and_keys()
-    assert queries_and_keys is not None
-    return queries_and_keys[1].flatten(1)
+    r"""Computes the keys ``[N, H * C]`` of a layer with a feature map in float64."""
+    _, keys = cast(tuple[Tensor, Tensor], call.queries_and_keys())
+    return keys.flatten(1)
 
 
 def _centres(directions: Tensor, num_groups: int, seed: int) -> Tensor:
