@@ -1,10 +1,11 @@
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
-import torch.fx
+
+from torch_geometric_lgt.nn.models._fx import check_not_traced
 
 CPU_MESSAGE = "can't allocate memory"
 BATCHES = 'train on the batches of NeighborLoader or NodePartitionLoader'
@@ -12,37 +13,25 @@ BATCHES = 'train on the batches of NeighborLoader or NodePartitionLoader'
 
 def with_advice(training: str = BATCHES) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     r"""Decorates :meth:`forward` of a model: re-raises an out-of-memory error with advice. The text
-    :obj:`training` says how to train with less memory.
+    :obj:`training` says how to train with less memory. Compiled code runs the method itself.
 
-    The decorated method also raises a ValueError if ``torch.fx`` traces the model. Compiled code
-    runs the method itself."""
+    ``torch.fx`` cannot trace the decorated method, which raises a ValueError then."""
 
     def decorate(forward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(forward)
         def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(args, torch.fx.Proxy):
-                raise ValueError(
-                    f'{type(self).__name__} cannot be traced by torch.fx, nor be changed by '
-                    'to_hetero: build the model of its layers, '
-                    'which to_hetero and HeteroConv take, or pass the graph of '
-                    'HeteroData.to_homogeneous()'
-                )
+            check_not_traced(self, args)
             if torch.compiler.is_compiling():
                 return forward(self, *args, **kwargs)
             try:
                 return forward(self, *args, **kwargs)
             except RuntimeError as error:
-                if not isinstance(error, torch.OutOfMemoryError) and CPU_MESSAGE not in str(error):
+                if not _is_out_of_memory(error):
                     raise
-                size = (
-                    self.num_nodes
-                    if hasattr(self, 'num_nodes')
-                    else (args[0] if args else kwargs['x']).size(0)
-                )
                 raise torch.OutOfMemoryError(
-                    f'{type(self).__name__} has no memory for {size} nodes at once '
-                    f'({str(error).splitlines()[0]}); {training}, and score '
-                    f"with the method 'inference'"
+                    f'{type(self).__name__} has no memory for {_num_nodes(self, args, kwargs)} '
+                    f'nodes at once ({str(error).splitlines()[0]}); {training}, and score '
+                    "with the method 'inference'"
                 ) from error
 
         del run.__wrapped__  # torch.fx reads the code of what is wrapped
@@ -50,3 +39,16 @@ def with_advice(training: str = BATCHES) -> Callable[[Callable[..., Any]], Calla
         return run
 
     return decorate
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or CPU_MESSAGE in str(error)
+
+
+def _num_nodes(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    r"""Returns the number of nodes of a call of a model: that of the model if it has one, else that
+    of the features, its first argument."""
+    if hasattr(model, 'num_nodes'):
+        return model.num_nodes
+    x = args[0] if args else kwargs['x']
+    return x.size(0)
