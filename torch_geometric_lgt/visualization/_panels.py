@@ -79,6 +79,12 @@ def draw_nodes(figure: Any, axis: Any, positions: np.ndarray, y: Tensor) -> None
     )
 
 
+def draw_edges(axis: Any, positions: np.ndarray, edges: Tensor) -> None:
+    r"""Draws edges of the graph ``[2, E]`` below the nodes, and their number as the title."""
+    _draw_lines(axis, positions, edges, color='0.3', linewidth=0.5, alpha=0.6, zorder=1)
+    axis.set(title=f'{edges.size(1)} given edges')
+
+
 def draw_learned(axis: Any, positions: np.ndarray, learned: Tensor, multiples: Tensor) -> None:
     r"""Draws the learned edges ``[2, E]`` above the nodes, with a ring around each of their end
     nodes. The title has the mean of their weights ``[E]``, in multiples of the uniform weight.
@@ -86,13 +92,7 @@ def draw_learned(axis: Any, positions: np.ndarray, learned: Tensor, multiples: T
     A ring grows with the number of learned edges of its node. Rings also show edges between nodes
     that nearly coincide.
     """
-    axis.plot(
-        *(positions[learned.numpy(), side] for side in (0, 1)),
-        color='black',
-        linewidth=0.6,
-        alpha=0.45,
-        zorder=4,
-    )
+    _draw_lines(axis, positions, learned, color='black', linewidth=0.6, alpha=0.45, zorder=4)
     ends, number = learned.unique(return_counts=True)
     sizes = 12 + 4 * number.sqrt().numpy()
     axis.scatter(
@@ -108,6 +108,11 @@ def draw_learned(axis: Any, positions: np.ndarray, learned: Tensor, multiples: T
     if multiples.numel() > 0:
         title += f': {float(multiples.mean()):.2g} x uniform'
     axis.set_title(title)
+
+
+def _draw_lines(axis: Any, positions: np.ndarray, edges: Tensor, **style: Any) -> None:
+    r"""Draws edges ``[2, E]`` as lines between the :obj:`positions` ``[N, 2]`` of their nodes."""
+    axis.plot(*(positions[edges.numpy(), side] for side in (0, 1)), **style)
 
 
 def draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:

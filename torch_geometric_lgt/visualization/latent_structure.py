@@ -1,14 +1,10 @@
-# N nodes, S sampled rows.
+# N nodes, E edges, S sampled rows.
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
-from torch.nn.functional import pad
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
@@ -19,10 +15,12 @@ from torch_geometric_lgt.visualization._panels import (
     draw_classes,
     draw_concentration,
     draw_distance,
+    draw_edges,
     draw_learned,
     draw_nodes,
     draw_received,
 )
+from torch_geometric_lgt.visualization._structure import Structure, labelled_graph, projection
 from torch_geometric_lgt.visualization._weights import class_mass, mean_weight, strongest
 
 if TYPE_CHECKING:
@@ -103,27 +101,8 @@ def plot_latent_structure(
     """
     check_whole('num_rows', num_rows, 1)
     check_whole('num_edges', num_edges, 0)
-    for name in ('x', 'edge_index', 'y') if args is None else ('edge_index', 'y'):
-        if not isinstance(getattr(data, name), Tensor):
-            raise ValueError(
-                f"'data' must have {name!r} as a tensor (got {type(getattr(data, name)).__name__})"
-            )
-    edges, y = (cast(Tensor, part) for part in (data.edge_index, data.y))
-    num_nodes = data.x.size(0) if isinstance(data.x, Tensor) else y.numel()
-    if (
-        y.numel() != num_nodes
-        or num_nodes < 2
-        or y.is_floating_point()
-        or int(y.min()) < -1
-        or int(y.max()) < 0
-    ):
-        got = f'{tuple(y.shape)} {str(y.dtype).removeprefix("torch.")} for {num_nodes} nodes'
-        lowest = f', the least {y.min()}' if y.numel() > 0 else ''
-        raise ValueError(
-            "'data' must have a class from 0 on in 'y' for each of at least two nodes, or -1 "
-            f'where there is none (got {got}{lowest})'
-        )
-    y = y.reshape(-1)
+    edges, y = labelled_graph(data, needs_x=args is None)
+    num_nodes = y.numel()
     args = (data.x, edges) if args is None else args
     with recorded_calls(model, args, kwargs) as (calls, output):
         if not -len(calls) <= layer < len(calls):
@@ -139,51 +118,33 @@ def plot_latent_structure(
             "'model' must have finite attention and outputs on 'data' (got NaN or infinity); check "
             "'x' and the weights"
         )
-    y, edges = y.cpu(), edges.cpu()
-    hidden = hidden - hidden.mean(0)
-    positions = hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()
-    positions = pad(positions, (0, 2 - positions.size(1))).numpy()
     learned, multiples = strongest(weight, rows, num_edges)
-    matrix = csr_array((np.ones(edges.size(1)), tuple(edges.numpy())), shape=(num_nodes, num_nodes))
+    structure = Structure(
+        y=y.cpu(),
+        edges=edges.cpu(),
+        positions=projection(hidden),
+        rows=rows,
+        weight=weight,
+        learned=learned,
+        multiples=multiples,
+    )
     figure, axes = new_figure(3, 2, (7.5, 9.4))
-    panels = axes.flat
-    title = (
-        title
-        or f'{type(model).__name__} on a graph of {num_nodes:,} nodes and {edges.size(1):,} edges'
-    )
-    figure.suptitle(title, fontsize='large')
+    size = f'{num_nodes:,} nodes and {edges.size(1):,} edges'
+    figure.suptitle(title or f'{type(model).__name__} on a graph of {size}', fontsize='large')
+    drawn_edges = structure.edges[:, permutation(edges.size(1), generator)[:num_edges]]
+    _draw(figure, axes.flat, structure, drawn_edges)
+    return saved(figure, path), structure.numbers()
+
+
+def _draw(figure: Any, panels: Any, structure: Structure, drawn_edges: Tensor) -> None:
+    r"""Draws the six panels, with the edges ``[2, E]`` of the graph in :obj:`drawn_edges`."""
+    y, positions = structure.y, structure.positions
+    rows, weight = structure.rows, structure.weight
     draw_classes(figure, panels[0], class_mass(weight, y, rows))
-    drawn_edges = edges[:, permutation(edges.size(1), generator)[:num_edges]]
     draw_nodes(figure, panels[1], positions, y)
-    panels[1].plot(
-        *(positions[drawn_edges.numpy(), side] for side in (0, 1)),
-        color='0.3',
-        linewidth=0.5,
-        alpha=0.6,
-        zorder=1,
-    )
-    panels[1].set(title=f'{drawn_edges.size(1)} given edges')
+    draw_edges(panels[1], positions, drawn_edges)
     draw_nodes(None, panels[2], positions, y)
-    draw_learned(panels[2], positions, learned, multiples)
-    draw_received(panels[3], weight, degree(edges[1], num_nodes))
-    draw_distance(panels[4], weight, rows, matrix)
+    draw_learned(panels[2], positions, structure.learned, structure.multiples)
+    draw_received(panels[3], weight, degree(structure.edges[1], y.numel()))
+    draw_distance(panels[4], weight, rows, structure.adjacency())
     draw_concentration(panels[5], weight)
-    row_has_label, has_label = y[rows] >= 0, y >= 0
-    same_class = y[rows][row_has_label][:, None] == y[has_label][None]
-    labelled_weight = weight[row_has_label][:, has_label]
-    is_edge = torch.from_numpy(
-        (matrix[rows.numpy()] + matrix.T.tocsr()[rows.numpy()]).toarray() > 0
-    )
-    learned_matrix = csr_array(
-        (np.ones(learned.size(1)), tuple(learned.numpy())), shape=matrix.shape
-    )
-    numbers = {
-        'edge mass': float((weight * is_edge).sum() / weight.sum()),
-        'same class': float((labelled_weight * same_class).sum() / labelled_weight.sum()),
-        'same class by chance': float(same_class.double().mean()),
-        'components': float(connected_components(matrix, directed=False)[0]),
-        'components with learned edges': float(
-            connected_components(matrix + learned_matrix, directed=False)[0]
-        ),
-    }
-    return saved(figure, path), numbers
