@@ -122,6 +122,24 @@ def test_pages_of_the_gallery_run(page, monkeypatch, tmp_path):
     names['plt'].close('all')
 
 
+@pytest.mark.parametrize('page', GALLERY)
+def test_pages_of_the_gallery_name_their_extras_first(page):
+    tree = ast.parse((ROOT / 'docs' / 'gallery' / f'plot_{page}.py').read_text(encoding='utf-8'))
+    imports = [
+        name.split('.')[0]
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [node.names[0].name])
+    ]
+    packages = {'matplotlib': 'matplotlib', 'sklearn': 'scikit-learn'}
+    needed = [packages[name] for name in packages if name in imports]
+    extra = 'examples' if 'sklearn' in imports else 'visualization'
+    assert (
+        f'Needs {" and ".join(needed)}, which the extra ``{extra}`` installs (:doc:`/install`).'
+        in ast.get_docstring(tree)
+    )
+
+
 def test_the_gallery_has_an_order():
     names = runpy.run_path(str(ROOT / 'docs' / 'gallery_order.py'))['NAMES']
     files = (ROOT / 'docs' / 'gallery').glob('plot_*.py')

@@ -4,6 +4,8 @@ Encodings, scores and caches
 
 Attention does not see edges. Encodings tell it where a node is, or with whom it shares
 neighbours. They are computed once per graph, as transforms.
+
+Needs matplotlib, which the extra ``visualization`` installs (:doc:`/install`).
 """
 
 # %%

@@ -4,6 +4,8 @@ A graph too large for memory
 
 Sample the neighbours of some nodes, as always with PyG, and let every batch still attend to *all*
 nodes of the graph. Then score the whole graph layer by layer, with memory for one part of it.
+
+Needs matplotlib, which the extra ``visualization`` installs (:doc:`/install`).
 """
 
 # %%
@@ -196,5 +198,5 @@ if sys.platform == 'linux':
 # - :doc:`/theory/scale` says which terms need the degrees of the whole graph, and what is exact.
 # - :doc:`/resume` says what to save, so that an interrupted training goes on with the same numbers.
 # - :doc:`/processes` splits the graph over GPUs or machines.
-# - ``python -m benchmarks.ogb.ogbn_arxiv --root data --download`` and the other scripts in
-#   ``benchmarks/ogb`` train in this way on the data sets of OGB.
+# - In a checkout of the repository, ``python -m benchmarks.ogb.ogbn_arxiv --root data --download``
+#   and the other scripts in ``benchmarks/ogb`` train in this way on the data sets of OGB.

@@ -5,6 +5,8 @@ Many small graphs
 Molecules, scenes, sampled communities: a data set of graphs, loaded in batches. Each node attends
 to the nodes of its own graph, and nothing is padded. In evaluation, a graph has the same output
 alone and in any batch.
+
+Needs matplotlib and scikit-learn, which the extra ``examples`` installs (:doc:`/install`).
 """
 
 # %%
@@ -235,6 +237,6 @@ out.shape
 
 # %%
 # The scores of nodes above are from a short training on 240 graphs, and one node in six would be
-# right by chance. ``python -m benchmarks.sbm --root data --dataset CLUSTER --preset small --seeds
-# 0`` with ``--models graphtransformer`` trains the same model longer, on 1000 graphs.
-# :doc:`/benchmarks/index` compares it with convolutions.
+# right by chance. In a checkout of the repository, ``python -m benchmarks.sbm --root data --dataset
+# CLUSTER --preset small --seeds 0 --models graphtransformer`` trains the same model longer, on 1000
+# graphs. :doc:`/benchmarks/many_graphs` compares it with convolutions.

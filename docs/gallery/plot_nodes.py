@@ -5,6 +5,8 @@ Classify the nodes of one graph
 One graph, some labelled nodes, and the question which label the others have. Most of a label is in
 the neighbours, so start with message passing and put attention behind it. Then check that the
 attention earns its time.
+
+Needs matplotlib, which the extra ``visualization`` installs (:doc:`/install`).
 """
 
 # %%
@@ -132,5 +134,6 @@ axis.spines[['top', 'right']].set_visible(False)
 # points. Before you believe a gain on your graph, repeat the three runs of ``GraphTransformer``
 # with several seeds: :doc:`/attention` says how to read them.
 #
-# ``python -m benchmarks.node_classification --root data --dataset cora --model sgformer`` trains
-# and measures a model on a public data set. :doc:`/benchmarks/index` has the figures.
+# In a checkout of the repository, ``python -m benchmarks.node_classification --root data --dataset
+# cora --model sgformer`` trains and measures a model on a public data set.
+# :doc:`/benchmarks/node_classification` has the figures.

@@ -5,6 +5,8 @@ Ten minutes
 A message passing layer reads the neighbours of a node. Attention reads all nodes of its graph, in
 one layer. This page takes you from one layer to a trained model, and asks whether attention was
 worth it.
+
+Needs matplotlib, which the extra ``visualization`` installs (:doc:`/install`).
 """
 
 # %%
@@ -156,5 +158,6 @@ print(attention_report(model, test.x, test.edge_index, test.batch, laplacian_pe=
 #
 # - :doc:`/gps`: attention in a network that you have.
 # - :doc:`plot_nodes`, :doc:`plot_many_graphs`, :doc:`plot_large_graph`: the task you have.
-# - ``make demo`` trains a stronger version of this page's model in a minute, and draws who attends
-#   to whom.
+# - :doc:`/resume`: a trained model, saved and loaded elsewhere.
+# - ``make demo``, in a checkout of the repository, trains a stronger version of this page's model
+#   in a minute, and draws who attends to whom.
