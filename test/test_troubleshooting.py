@@ -17,6 +17,7 @@ SOURCES = (
     Path(torch_geometric.__file__).parent / 'sampler' / 'neighbor_sampler.py',
     Path(torch.__file__).parent / '_dynamo' / 'convert_frame.py',
     Path(torch.__file__).parent / 'cuda' / '__init__.py',
+    Path(torch.__file__).parent / 'serialization.py',
 )
 
 
@@ -39,7 +40,7 @@ def patterns():
         for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
             pattern = pattern_of(node)
             if pattern is not None and len(pattern.replace('.*?', '')) > 20:
-                found.add(pattern)
+                found.add(pattern.removesuffix(re.escape(' ')))
     return sorted(found)
 
 

@@ -121,7 +121,8 @@ _ = axis.legend(frameon=False)
 # %%
 # On the digits the mean of the graph is as good as attention, and takes half of the time. Figures
 # of one seed differ by a point from those of the next: compare the means of several seeds before
-# you keep the attention. :doc:`/attention` has tasks on which attention is ahead.
+# you keep the attention. :doc:`/attention` has tasks on which attention is ahead. :doc:`/resume`
+# shows how to save a trained model, and how to load it elsewhere.
 #
 # A graph alone and in its batch
 # ------------------------------

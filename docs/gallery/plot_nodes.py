@@ -132,7 +132,8 @@ axis.spines[['top', 'right']].set_visible(False)
 # Message passing and the encodings do the work on this graph: with attention or the mean the
 # result is no better than without. One seed and 120 labelled nodes do not show differences of a few
 # points. Before you believe a gain on your graph, repeat the three runs of ``GraphTransformer``
-# with several seeds: :doc:`/attention` says how to read them.
+# with several seeds: :doc:`/attention` says how to read them. :doc:`/resume` shows how to save a
+# trained model, and how to load it elsewhere.
 #
 # In a checkout of the repository, ``python -m benchmarks.node_classification --root data --dataset
 # cora --model sgformer`` trains and measures a model on a public data set.
