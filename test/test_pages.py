@@ -42,7 +42,7 @@ def blocks(path):
         ('docs/processes.rst', 2),
         ('docs/resume.rst', 5),
         ('docs/troubleshooting.rst', 3),
-        ('docs/migrate/pyg.rst', 9),
+        ('docs/migrate/pyg.rst', 10),
         ('docs/migrate/sgformer.rst', 1),
         ('docs/migrate/difformer.rst', 1),
         ('docs/migrate/nodeformer.rst', 1),
