@@ -84,7 +84,9 @@ def test_a_lost_process_ends_in_an_error(tmp_path, ended):
     assert not list((tmp_path / 'results').iterdir())
 
 
-@pytest.mark.parametrize('example', ['distributed.py', 'distributed_edges.py'])
+@pytest.mark.parametrize(
+    'example', ['distributed.py', 'distributed_edges.py', 'distributed_batches.py']
+)
 def test_example_prints_the_same_for_any_number_of_processes(example, tmp_path, ended):
     digits = tuple(part[:301] for part in load_digits(return_X_y=True))
     lines = []

@@ -37,7 +37,7 @@ def blocks(path):
     ('page', 'number'),
     [
         ('README.md', 2),
-        ('docs/attention.rst', 2),
+        ('docs/attention.rst', 3),
         ('docs/index.rst', 1),
         ('docs/processes.rst', 2),
         ('docs/resume.rst', 5),

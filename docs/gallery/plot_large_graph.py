@@ -15,6 +15,7 @@ Needs matplotlib, which the extra ``visualization`` installs (:doc:`/install`).
 # :func:`~torch_geometric_lgt.data.write_graph` writes edges and node attributes to mapped files,
 # and :class:`~torch_geometric_lgt.data.MappedGraph` gives them to loaders. Only what a batch reads
 # comes into memory. A graph that fits into memory needs no files: pass its ``Data`` to the loader.
+# Files have no features or weights of edges. Models with ``edge_channels`` need a ``Data``.
 import re
 import sys
 from pathlib import Path
@@ -44,17 +45,22 @@ graph = MappedGraph(
 graph
 
 # %%
+# Another program opens the folder again. An attribute is a mapped tensor: ``graph['y']`` reads from
+# the files what is used of it.
+graph = MappedGraph(folder / 'graph')
+graph['y'][:3], graph.num_nodes, graph.num_edges
+
+# %%
 # Two loaders
 # -----------
 #
 # :class:`~torch_geometric_lgt.loader.NeighborLoader` is PyG's, with a sampler that needs no
 # compiler. The first loader draws neighbours for training, the second has all of them.
-store = (graph, graph)  # features and edges, for PyG's loaders
 train_nodes = torch.randperm(num_nodes)[:2000]
 train_loader = NeighborLoader(
-    store, [10, 10], batch_size=250, input_nodes=train_nodes, shuffle=True
+    graph, [10, 10], batch_size=250, input_nodes=train_nodes, shuffle=True
 )
-all_neighbors = NeighborLoader(store, [-1], batch_size=2000)
+all_neighbors = NeighborLoader(graph, [-1], batch_size=2000)
 
 # %%
 # Train with attention to all nodes
@@ -108,7 +114,7 @@ degree = colptr.diff()
 # in each batch, pass them to ``write_graph`` among the attributes.
 model.eval()
 seeds = torch.arange(0, num_nodes, 300)
-few = next(iter(NeighborLoader(store, [-1, -1], batch_size=len(seeds), input_nodes=seeds)))
+few = next(iter(NeighborLoader(graph, [-1, -1], batch_size=len(seeds), input_nodes=seeds)))
 
 
 def batch_scores(memory):
@@ -122,6 +128,16 @@ def batch_scores(memory):
         )[: len(seeds)]
 
 
+# %%
+# Four mistakes raise no error, and change the scores:
+#
+# - In training no ``degree`` is passed: sampled batches divide by the number of drawn neighbours.
+#   With *all* neighbours the degrees of the whole graph are needed.
+# - Without ``states`` the nodes of the batch attend to each other alone.
+# - Without ``num_keys`` the neighbours in the batch count as keys twice: they are in the memory.
+# - With ``states=memory.states`` the seed nodes count twice. ``without`` takes them out.
+#
+# Compare a batch with the whole graph once, on a graph that is small enough:
 exact = batch_scores(model.attention_memory(all_neighbors, folder / 'memory'))
 with torch.no_grad():
     whole = model(x, edge_index)
@@ -198,5 +214,6 @@ if sys.platform == 'linux':
 # - :doc:`/theory/scale` says which terms need the degrees of the whole graph, and what is exact.
 # - :doc:`/resume` says what to save, so that an interrupted training goes on with the same numbers.
 # - :doc:`/processes` splits the graph over GPUs or machines.
+# - :doc:`/attention` says whether the attention is worth its cost, also on a part of a large graph.
 # - In a checkout of the repository, ``python -m benchmarks.ogb.ogbn_arxiv --root data --download``
 #   and the other scripts in ``benchmarks/ogb`` train in this way on the data sets of OGB.

@@ -43,7 +43,11 @@ BY_PATH = [
     'benchmarks/recommendation/__main__.py',
     'benchmarks/gpu',
 ]
-EXAMPLES = ['examples/distributed.py', 'examples/distributed_edges.py']
+EXAMPLES = [
+    'examples/distributed.py',
+    'examples/distributed_edges.py',
+    'examples/distributed_batches.py',
+]
 VERBS = ('Measures', 'Searches', 'Trains')
 EXTRAS = 'matplotlib optuna ogb pandas sklearn networkx networkit igraph tensorboard'
 # Forks of a process that has imported what is installed, without extras and nothing of this folder,

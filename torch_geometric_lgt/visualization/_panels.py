@@ -12,6 +12,7 @@ from torch_geometric_lgt.visualization._figure import COLORS
 
 MAX_HOPS = 6
 MAX_NAMED = 20
+MAX_ABOVE = 3000  # nodes that are drawn above edges
 UNLABELLED = '0.75'
 
 
@@ -80,8 +81,10 @@ def draw_nodes(figure: Any, axis: Any, positions: np.ndarray, y: Tensor) -> None
 
 
 def draw_edges(axis: Any, positions: np.ndarray, edges: Tensor) -> None:
-    r"""Draws edges of the graph ``[2, E]`` below the nodes, and their number as the title."""
-    _draw_lines(axis, positions, edges, color='0.3', linewidth=0.5, alpha=0.6, zorder=1)
+    r"""Draws edges of the graph ``[2, E]`` below the nodes, or above so many nodes that they would
+    hide the edges, and their number as the title."""
+    zorder = 1 if len(positions) <= MAX_ABOVE else 4
+    _draw_lines(axis, positions, edges, color='0.3', linewidth=0.5, alpha=0.6, zorder=zorder)
     axis.set(title=f'{edges.size(1)} given edges')
 
 
@@ -191,13 +194,16 @@ def draw_concentration(axis: Any, weight: Tensor) -> None:
 
 def _name_plainly(*axes: Any) -> None:
     r"""Labels logarithmic axes by plain numbers such as 0.01 and 0.1, short ones also by 0.02 and
-    0.05. Other axes stay."""
+    0.05, long ones by every second power of ten. Other axes stay."""
     from matplotlib.ticker import FuncFormatter, LogFormatter
 
     def name(axis: Any, value: float, _: Any) -> str:
         low, high = axis.get_view_interval()
-        digits = '125' if high < 50 * low else '1'
-        return f'{value:g}' if f'{value:e}'[0] in digits else ''
+        digits, _, power = f'{value:.0e}'.partition('e')
+        is_long = low > 0 and high > 2e4 * low
+        if value == 0 or (is_long and digits == '1' and int(power) % 2 == 0):
+            return f'{value:g}'
+        return f'{value:g}' if not is_long and digits in ('125' if high < 50 * low else '1') else ''
 
     for axis in axes:
         if isinstance(axis.get_major_formatter(), LogFormatter):
