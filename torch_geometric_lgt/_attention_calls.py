@@ -78,8 +78,8 @@ class AttentionCall:
         if self.arguments.get('state') is not None:
             raise ValueError(
                 f"'state' must be None in the call of {self.name}: the weights of the keys in a "
-                "state are not known; call the model without 'states', with the whole graph or with "
-                'a part of it whose nodes are all keys'
+                "state are not known; call the model without 'states', with the whole graph or a "
+                'part of it whose nodes are all keys'
             )
         targets = targets.to(self.x_dst.device)
         rows = (self._edge_rows if self.layer.attends_to_neighbors else self._node_rows)(targets)
