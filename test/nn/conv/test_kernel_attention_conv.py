@@ -288,7 +288,12 @@ def test_reset_parameters():
 
 
 def test_repr():
-    assert repr(KernelAttentionConv(6, 8, heads=2)) == 'KernelAttentionConv(6, 8, heads=2)'
+    start = 'KernelAttentionConv(6, 8, heads=2, feature_map='
+    assert repr(KernelAttentionConv(6, 8, heads=2)) == f"{start}'simplex')"
+    tempered = KernelAttentionConv(6, 8, 2, feature_map='orthogonal', temperature=0.25)
+    assert repr(tempered) == f"{start}'orthogonal', temperature=0.25)"
+    module = KernelAttentionConv(6, 8, 2, feature_map=torch.nn.Softplus())
+    assert repr(module) == f'{start}{torch.nn.Softplus()})'
 
 
 @pytest.mark.compiled

@@ -224,7 +224,7 @@ def test_a_file_that_is_no_memory_of_the_model_is_refused(tmp_path):
         DIFFormer(5, 8, 3, heads=2): '0.heads: 1 .got 2.',
         DIFFormer(5, 8, 3, norm='frobenius'): "0.norm: 'row' .got 'frobenius'.",
         DIFFormer(5, 16, 3): '0.head_channels: 8 .got 16.',
-        SGFormer(5, 8, 3): '0: DIFFormerConv .got SGFormerConv.',
+        SGFormer(5, 8, 3, num_layers=2): '0: DIFFormerConv .got SGFormerConv.',
     }.items():
         with pytest.raises(
             ValueError,
