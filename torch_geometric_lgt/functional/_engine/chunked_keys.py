@@ -21,7 +21,7 @@ from torch_geometric_lgt.functional._engine.features import (
 from torch_geometric_lgt.functional._engine.layout import (
     Nodes,
     count_nodes,
-    defers_values,
+    fewest_deferred,
     join,
     mask_of,
     noise_of,
@@ -86,12 +86,17 @@ class Keys:
             return x, k[:, : self.widths[0]], x, k[:, self.widths[0] :]
         return x, k, *self.value_affine(nodes)
 
-    def evaluate(self, nodes: Nodes, graphs: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def evaluate(self, nodes: Nodes, num_graphs: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         r"""Returns the results of :meth:`flat` with keys ``[G, H, n, C]`` and values
-        ``[G, H, n, D]``. The positions :obj:`nodes` belong to :obj:`graphs` = G graphs of equal
+        ``[G, H, n, D]``. The positions :obj:`nodes` belong to :obj:`num_graphs` = G graphs of equal
         size."""
         x, k, value_x, v = self.flat(nodes)
-        return x, split(k, graphs, self.inputs.heads), value_x, split(v, graphs, self.inputs.heads)
+        return (
+            x,
+            split(k, num_graphs, self.inputs.heads),
+            value_x,
+            split(v, num_graphs, self.inputs.heads),
+        )
 
     def log_features(
         self, k: Tensor, needs_squares: bool = True
@@ -118,40 +123,41 @@ class Keys:
         noise = noise_of(self.inputs, nodes, maximum.size(0))
         return scaled(sampled(log, noise), value, maximum[:, :, None])
 
-    def empty_state(self, graphs: int) -> tuple[Tensor, Tensor, Tensor]:
-        r"""Returns the state (sums over all keys) of :obj:`graphs` = B graphs without keys: the
+    def empty_state(self, num_graphs: int) -> tuple[Tensor, Tensor, Tensor]:
+        r"""Returns the state (sums over all keys) of :obj:`num_graphs` = B graphs without keys: the
         sums ``[B, H, M, W]``, the maximum ``[B, H, M]`` of log-features and the sums of squares
         ``[B, H]`` of keys."""
         inputs, dtype = self.inputs, compute_dtype(self.inputs.x.dtype)
         start = neutral(dtype) if inputs.map.is_exponential else 0.0
-        shape = (graphs, inputs.heads, inputs.num_features())
+        shape = (num_graphs, inputs.heads, inputs.num_features())
         maximum = inputs.x.new_full(shape, start, dtype=dtype)
         width = inputs.rank() * (self.values.channels(inputs.heads) + 1)
         sums = maximum.new_zeros((*maximum.shape, width))
-        return sums, maximum, sums.new_zeros((graphs, inputs.heads))
+        return sums, maximum, sums.new_zeros((num_graphs, inputs.heads))
 
-    def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
-        r"""Returns the state (sums over all keys) of :obj:`graphs` = G graphs of equal size, in the
-        order of :meth:`empty_state`. :obj:`chunks` are the positions of the keys: slices or index
-        tensors, each a chunk that is computed together."""
+    def build(self, num_graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
+        r"""Returns the state (sums over all keys) of :obj:`num_graphs` = G graphs of equal size, in
+        the order of :meth:`empty_state`. :obj:`chunks` are the positions of the keys: slices or
+        index tensors, each a chunk that is computed together."""
         inputs, values = self.inputs, self.values
-        if graphs > 0 and defers_values(inputs, values, count_nodes(chunks) // graphs):
+        num_keys = count_nodes(chunks) // max(num_graphs, 1)
+        if num_graphs > 0 and num_keys >= fewest_deferred(inputs, values):
             keys = Keys(inputs, LinearInput(x=values.x))
-            of_inputs, maximum, squares = keys.build(graphs, chunks)
+            of_inputs, maximum, squares = keys.build(num_graphs, chunks)
             return sums_of_values(of_inputs, values, inputs.rank()), maximum, squares
-        sums, maximum, squares = self.empty_state(graphs)
+        sums, maximum, squares = self.empty_state(num_graphs)
         # [G, H, W, M], wide by features: the faster shape of the product
         sums = sums.transpose(2, 3).contiguous()
         for nodes in chunks:
-            _, k, _, v = self.evaluate(nodes, graphs)
+            _, k, _, v = self.evaluate(nodes, num_graphs)
             _, squared, log, value = self.log_features(k)
             squares += cast(Tensor, squared).sum((2, 3))
-            weighted = sampled(log, noise_of(inputs, nodes, graphs))
+            weighted = sampled(log, noise_of(inputs, nodes, num_graphs))
             if weighted is not None:
                 new_maximum = torch.maximum(maximum, weighted.amax(2))
                 sums *= (maximum - new_maximum).exp_()[:, :, None]
                 maximum = new_maximum
-            mask = mask_of(inputs, nodes, graphs)
+            mask = mask_of(inputs, nodes, num_graphs)
             feature = self.weighed(log, value, nodes, maximum)
             if mask is None:
                 add_sums(sums, feature, v)
@@ -190,11 +196,11 @@ class KeyGrads(Keys):
             grad_sums (torch.Tensor): The gradient of the sums, ``[G, H, M, W]``.
             grad_squares (torch.Tensor, optional): The gradient of the sums of squares, ``[G, H]``.
         """
-        inputs, graphs = self.inputs, grad_sums.size(0)
+        inputs, num_graphs = self.inputs, grad_sums.size(0)
         transposed = grad_sums.transpose(2, 3).contiguous()
         for nodes in chunks:
-            x, k, value_x, v = self.evaluate(nodes, graphs)
-            mask = mask_of(inputs, nodes, graphs)
+            x, k, value_x, v = self.evaluate(nodes, num_graphs)
+            mask = mask_of(inputs, nodes, num_graphs)
             map_input, _, log, value = self.log_features(k)
             feature = self.weighed(log, value, nodes, maximum)
             grad_columns = feature @ grad_sums  # [G, H, n, W]

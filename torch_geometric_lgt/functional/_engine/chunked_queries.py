@@ -40,12 +40,13 @@ class Queries:
         self.affine = Affine(inputs.x, (inputs.weight, inputs.bias, inputs.scale))
         self.project = HeadProjection(inputs.head_projection)
 
-    def evaluate(self, nodes: Nodes, graphs: int) -> tuple[Tensor, Tensor, Tensor]:
-        r"""Evaluates the linear parts at the positions :obj:`nodes` of :obj:`graphs` = G graphs of
-        equal size. Returns the input ``[G * n, F]``, the queries ``[G, H, n, C]`` and the input of
-        the feature map: the queries, or their products ``[G, H, n, M]`` with a matrix per head."""
+    def evaluate(self, nodes: Nodes, num_graphs: int) -> tuple[Tensor, Tensor, Tensor]:
+        r"""Evaluates the linear parts at the positions :obj:`nodes` of :obj:`num_graphs` = G graphs
+        of equal size. Returns the input ``[G * n, F]``, the queries ``[G, H, n, C]`` and the input
+        of the feature map: the queries, or their products ``[G, H, n, M]`` with a matrix per
+        head."""
         x, q = self.affine(nodes)
-        q = split(q, graphs, self.inputs.heads)
+        q = split(q, num_graphs, self.inputs.heads)
         return x, q, self.project(q)
 
     def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -81,12 +82,12 @@ class Queries:
             out (torch.Tensor): ``[N, H * D]``; only the rows in :obj:`chunks` are written.
             denominators (torch.Tensor): ``[N, H]`` (with samples ``[N, H * K]``), likewise.
         """
-        inputs, graphs = self.inputs, sums.size(0)
+        inputs, num_graphs = self.inputs, sums.size(0)
         rank = inputs.rank()
         for nodes in chunks:
             product = self.features(nodes, maximum)[-1] @ sums  # [G, H, n, W]
-            mask = mask_of(inputs, nodes, graphs)
-            self_value = self_value_of(inputs, nodes, graphs)
+            mask = mask_of(inputs, nodes, num_graphs)
+            self_value = self_value_of(inputs, nodes, num_graphs)
             denominator = product[..., -rank:]
             if mask is not None:
                 denominator = (denominator * mask).sum(-1, keepdim=True)
@@ -126,16 +127,17 @@ class QueryGrads(Queries):
         Arguments and shapes are as in :meth:`Queries.read`. :obj:`denominators` are its result, and
         :obj:`grad_out` ``[N, H * D]`` is the gradient of its outputs.
         """
-        inputs, graphs = self.inputs, sums.size(0)
+        inputs, num_graphs = self.inputs, sums.size(0)
         transposed = sums.transpose(2, 3).contiguous()
         # [G, H, W, M], wide by features: the faster shape of the product
         grad_sums = torch.zeros_like(transposed)
         for nodes in chunks:
             x, q, map_input, feature = self.features(nodes, maximum)
-            mask = mask_of(inputs, nodes, graphs)
-            self_value = self_value_of(inputs, nodes, graphs)
+            mask = mask_of(inputs, nodes, num_graphs)
+            self_value = self_value_of(inputs, nodes, num_graphs)
             denominator, grad_rows = (
-                split(take(rows, nodes), graphs, inputs.heads) for rows in (denominators, grad_out)
+                split(take(rows, nodes), num_graphs, inputs.heads)
+                for rows in (denominators, grad_out)
             )
             inverse = inverse_of(denominator)
             grad_numerator = grad_rows * inverse

@@ -138,8 +138,7 @@ def is_paired(keys: KernelInput, channels: int, most: int, targets: Any, sources
     Returns:
         A bool, or a tensor of bools ``[B]``
     """
-    if keys.noise is not None or keys.samples > 1:
-        return targets < 0
+    most = 0 if keys.noise is not None or keys.samples > 1 else most
     num_features = keys.num_features()
     pair_work = num_features + channels
     node_work = num_features * keys.rank() * (channels + 1)

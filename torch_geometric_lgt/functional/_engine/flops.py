@@ -13,7 +13,7 @@ def build_flops(
     values (default: all). A state has the sums over all keys of a graph. The backward pass
     evaluates keys and values again, and has two more products for each. Features with unit sums
     add a column to one of them. :obj:`deferred` are the numbers of graphs and of their nodes whose
-    values are never evaluated in the forward pass (:meth:`defers_values`)."""
+    values are never evaluated in the forward pass (:meth:`fewest_deferred`)."""
     nodes = keys.x.shape[0] if nodes is None else nodes
     linear = _linear(keys) + _linear(values)
     channels = values.channels(keys.heads)

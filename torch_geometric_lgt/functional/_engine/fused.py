@@ -50,13 +50,13 @@ class Sizes:
 
     Args:
         inputs (KernelInput): How the queries or keys are computed.
-        graphs (int): The number of graphs in the chunk, which have equal sizes.
+        num_graphs (int): The number of graphs in the chunk, which have equal sizes.
         nodes (int): The nodes of each graph in the chunk.
         channels (int): The channels of a value per head.
     """
 
-    def __init__(self, inputs: KernelInput, graphs: int, nodes: int, channels: int) -> None:
-        self.graphs, self.heads, self.nodes = graphs, inputs.heads, nodes
+    def __init__(self, inputs: KernelInput, num_graphs: int, nodes: int, channels: int) -> None:
+        self.num_graphs, self.heads, self.nodes = num_graphs, inputs.heads, nodes
         self.rank, self.features = inputs.rank(), inputs.num_features()
         self.counts = nodes, inputs.heads, self.features
         self.projection = cast(Tensor, inputs.projection).contiguous()
@@ -89,24 +89,24 @@ class Sizes:
     def by_nodes(self, meta: dict[str, int]) -> tuple[int, int]:
         r"""Returns the launch grid with a program for each block of nodes and each head of a graph.
         :obj:`meta` has the block sizes."""
-        return ceil_div(self.nodes, meta['BN']), self.graphs * self.heads
+        return ceil_div(self.nodes, meta['BN']), self.num_graphs * self.heads
 
     def by_features(self, meta: dict[str, int]) -> tuple[int, int, int]:
         r"""Returns the launch grid with a program for each span of nodes, head of a graph, block of
         features and mask weight. :obj:`meta` has the block sizes."""
         blocks = ceil_div(self.features, meta['BM']) * self.rank
-        return self.spans[0], self.graphs * self.heads, blocks
+        return self.spans[0], self.num_graphs * self.heads, blocks
 
 
 class FusedKeys(Keys):
     r"""Builds states (sums over all keys of a graph) of softmax features by Triton kernels, which
     store no features in memory."""
 
-    def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
-        sums, maximum, squares = self.empty_state(graphs)
+    def build(self, num_graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
+        sums, maximum, squares = self.empty_state(num_graphs)
         for nodes in chunks:
             _, k, _, v = (part.contiguous() for part in self.flat(nodes))
-            sizes = self._sizes(graphs, k)
+            sizes = self._sizes(num_graphs, k)
             num_spans = sizes.spans[0]
             span_sums, span_maximum, span_squares = (
                 part.new_empty((num_spans, *part.shape)) for part in (sums, maximum, squares)
@@ -129,9 +129,9 @@ class FusedKeys(Keys):
             maximum, squares = new_maximum, squares + span_squares.sum(0)
         return sums, maximum, squares
 
-    def _sizes(self, graphs: int, k: Tensor) -> Sizes:
+    def _sizes(self, num_graphs: int, k: Tensor) -> Sizes:
         channels = self.values.channels(self.inputs.heads)
-        return Sizes(self.inputs, graphs, k.size(0) // graphs, channels)
+        return Sizes(self.inputs, num_graphs, k.size(0) // num_graphs, channels)
 
 
 class FusedKeyGrads(KeyGrads, FusedKeys):
@@ -140,11 +140,11 @@ class FusedKeyGrads(KeyGrads, FusedKeys):
     def add(
         self, maximum: Tensor, chunks: list[Nodes], grad_sums: Tensor, grad_squares: Tensor | None
     ) -> None:
-        inputs, graphs = self.inputs, grad_sums.size(0)
+        inputs, num_graphs = self.inputs, grad_sums.size(0)
         for nodes in chunks:
             x, k, value_x, v = self.flat(nodes)
             k, v = k.contiguous(), v.contiguous()
-            sizes = self._sizes(graphs, k)
+            sizes = self._sizes(num_graphs, k)
             grad_k, grad_v = torch.empty_like(k), torch.empty_like(v)
             grad_mask = k.new_empty((k.size(0), inputs.heads, inputs.rank()))
             key_grads[sizes.by_nodes](
@@ -197,9 +197,9 @@ class FusedQueries(Queries):
             out[nodes], denominators[nodes] = rows.to(out.dtype), denominator
 
     def _sizes(self, sums: Tensor, q: Tensor) -> Sizes:
-        graphs, width = sums.size(0), sums.size(3)
+        num_graphs, width = sums.size(0), sums.size(3)
         channels = width // self.inputs.rank() - 1
-        return Sizes(self.inputs, graphs, q.size(0) // graphs, channels)
+        return Sizes(self.inputs, num_graphs, q.size(0) // num_graphs, channels)
 
 
 class FusedQueryGrads(QueryGrads, FusedQueries):

@@ -1,4 +1,5 @@
-from typing import Any, cast
+import math
+from typing import cast
 
 from torch import Tensor
 
@@ -17,18 +18,16 @@ def rows(inputs: KernelInput) -> int:
     return min(most, max(64, elements // (inputs.heads * inputs.num_features())))
 
 
-def defers_values(inputs: KernelInput, values: LinearInput, num_nodes: Any) -> Any:
-    r"""Returns whether the linear part of the values multiplies the finished sums over the keys of
-    a graph, and not each value: for one head and one sample, if this takes no more products and the
-    sums of the values' input are no larger.
+def fewest_deferred(inputs: KernelInput, values: LinearInput) -> float:
+    r"""Returns the smallest number of keys of a graph from which on the linear part of the values
+    multiplies the finished sums over the keys, and not each value; infinity for never.
 
-    :obj:`num_nodes` is the number of keys of the graph, or a tensor of those of several graphs."""
+    It does so for one head and one sample, if this takes no more products and the sums of the
+    values' input are no larger."""
     if values.weight is None or inputs.heads > 1 or inputs.samples > 1 or inputs.noise is not None:
-        return num_nodes < 0
+        return math.inf
     num_channels, width = values.weight.shape
-    if width > num_channels:
-        return num_nodes < 0
-    return num_nodes >= inputs.num_features() * inputs.rank()
+    return math.inf if width > num_channels else inputs.num_features() * inputs.rank()
 
 
 def take(x: Tensor, nodes: Nodes) -> Tensor:
@@ -44,11 +43,11 @@ def count_nodes(chunks: list[Nodes]) -> int:
     )
 
 
-def split(x: Tensor, graphs: int, heads: int) -> Tensor:
-    r"""Views :obj:`x` ``[G * n, H * C]`` as ``[G, H, n, C]`` for :obj:`graphs` = G and :obj:`heads`
-    = H. Without graphs, n is 1."""
-    num_nodes = x.size(0) // graphs if graphs > 0 else 1
-    return x.view(graphs, num_nodes, heads, x.size(1) // heads).transpose(1, 2)
+def split(x: Tensor, num_graphs: int, heads: int) -> Tensor:
+    r"""Views :obj:`x` ``[G * n, H * C]`` as ``[G, H, n, C]`` for :obj:`num_graphs` = G and
+    :obj:`heads` = H. Without graphs, n is 1."""
+    num_nodes = x.size(0) // num_graphs if num_graphs > 0 else 1
+    return x.view(num_graphs, num_nodes, heads, x.size(1) // heads).transpose(1, 2)
 
 
 def join(x: Tensor) -> Tensor:
@@ -61,16 +60,16 @@ def by_head(x: Tensor) -> Tensor:
     return x.transpose(0, 1).flatten(1, 2)
 
 
-def by_graph(x: Tensor, graphs: int) -> Tensor:
-    r"""Views :obj:`x` ``[H, G * n, C]`` as ``[G, H, n, C]`` for :obj:`graphs` = G, the inverse of
-    :meth:`by_head`."""
-    return x.unflatten(1, (graphs, -1)).transpose(0, 1)
+def by_graph(x: Tensor, num_graphs: int) -> Tensor:
+    r"""Views :obj:`x` ``[H, G * n, C]`` as ``[G, H, n, C]`` for :obj:`num_graphs` = G, the inverse
+    of :meth:`by_head`."""
+    return x.unflatten(1, (num_graphs, -1)).transpose(0, 1)
 
 
-def mask_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
+def mask_of(inputs: KernelInput, nodes: Nodes, num_graphs: int) -> Tensor | None:
     r"""Returns the mask weights ``[G, 1, n, R]`` of the rows :obj:`nodes`, which belong to
-    :obj:`graphs` = G graphs of equal size; :obj:`None` without a mask."""
-    return None if inputs.mask is None else split(take(inputs.mask, nodes), graphs, 1)
+    :obj:`num_graphs` = G graphs of equal size; :obj:`None` without a mask."""
+    return None if inputs.mask is None else split(take(inputs.mask, nodes), num_graphs, 1)
 
 
 def both_masks(
@@ -92,15 +91,17 @@ def _ones(mask: Tensor, num_nodes: int) -> Tensor:
     return mask.new_ones(1).expand(mask.size(0), 1, num_nodes, 1)
 
 
-def noise_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
+def noise_of(inputs: KernelInput, nodes: Nodes, num_graphs: int) -> Tensor | None:
     r"""Returns the log-weights ``[G, H, n, K]`` of the keys :obj:`nodes` in the :math:`K` samples,
-    or :obj:`None`. The keys belong to :obj:`graphs` = G graphs of equal size."""
-    return None if inputs.noise is None else split(take(inputs.noise, nodes), graphs, inputs.heads)
+    or :obj:`None`. The keys belong to :obj:`num_graphs` = G graphs of equal size."""
+    return (
+        None if inputs.noise is None else split(take(inputs.noise, nodes), num_graphs, inputs.heads)
+    )
 
 
-def self_value_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
+def self_value_of(inputs: KernelInput, nodes: Nodes, num_graphs: int) -> Tensor | None:
     r"""Returns the values ``[G, H, n, D]`` that the queries :obj:`nodes` include with weight 1, or
-    :obj:`None`. The queries belong to :obj:`graphs` = G graphs of equal size."""
+    :obj:`None`. The queries belong to :obj:`num_graphs` = G graphs of equal size."""
     if inputs.self_value is None:
         return None
-    return split(take(inputs.self_value, nodes), graphs, inputs.heads)
+    return split(take(inputs.self_value, nodes), num_graphs, inputs.heads)

@@ -16,7 +16,7 @@ from torch_geometric_lgt.functional._engine.dispatch import (
     is_paired,
 )
 from torch_geometric_lgt.functional._engine.flops import build_flops, pair_flops, read_flops
-from torch_geometric_lgt.functional._engine.layout import count_nodes, defers_values
+from torch_geometric_lgt.functional._engine.layout import count_nodes, fewest_deferred
 from torch_geometric_lgt.functional._engine.pairwise import PairwiseBackend
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
@@ -257,10 +257,10 @@ def _(arguments: AttendArguments):
 
 def count_deferred(keys: KernelInput, values: LinearInput, sizes: Tensor) -> tuple[int, int]:
     r"""Returns the number of graphs with :obj:`sizes` ``[B]`` whose values are not evaluated
-    (:meth:`defers_values`), and the number of their nodes."""
+    (:meth:`fewest_deferred`), and the number of their nodes."""
     if is_fused(keys, values.channels(keys.heads)) or is_fake(sizes) or sizes.is_meta:
         return 0, 0
-    is_deferred = defers_values(keys, values, sizes)
+    is_deferred = sizes >= fewest_deferred(keys, values)
     return int(is_deferred.sum()), int((sizes * is_deferred).sum())
 
 

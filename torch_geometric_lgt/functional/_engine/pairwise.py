@@ -27,7 +27,7 @@ class PairwiseBackend:
         keys (Keys): Computes keys and values.
         targets (torch.Tensor or slice): The positions of the :math:`G n` queries, graph by graph.
         sources (torch.Tensor or slice): The positions of the :math:`G m` keys, graph by graph.
-        graphs (int): :math:`G`.
+        num_graphs (int): :math:`G`.
         factor (torch.Tensor, optional): ``[G, H, M]``, multiplies the features of the queries.
 
     Attributes:
@@ -50,23 +50,23 @@ class PairwiseBackend:
         keys: Keys,
         targets: Nodes,
         sources: Nodes,
-        graphs: int,
+        num_graphs: int,
         factor: Tensor | None,
     ) -> None:
         self.inputs, self.targets, self.sources = queries.inputs, targets, sources
         inputs = keys.inputs
-        self.key_x, self.k, self.value_x, self.v = keys.evaluate(sources, graphs)
+        self.key_x, self.k, self.value_x, self.v = keys.evaluate(sources, num_graphs)
         self.key_input, _, log, value = keys.log_features(self.k, inputs.map.is_exponential)
-        shape = (graphs, inputs.heads, 1, inputs.num_features())
+        shape = (num_graphs, inputs.heads, 1, inputs.num_features())
         maximum = self.k.new_zeros(()) if log is None else largest(log, 2)
         self.key_feature = scaled(log, value, maximum)
         self.maximum: Tensor = maximum.expand(shape)
         self.query_x, self.q, self.query_input, self.query_feature = queries.features(
             targets, self.maximum[:, :, 0]
         )
-        masks = mask_of(queries.inputs, targets, graphs), mask_of(inputs, sources, graphs)
+        masks = mask_of(queries.inputs, targets, num_graphs), mask_of(inputs, sources, num_graphs)
         self.masks = both_masks(*masks, self.q.size(2), self.k.size(2))
-        self.self_value = self_value_of(queries.inputs, targets, graphs)
+        self.self_value = self_value_of(queries.inputs, targets, num_graphs)
         self.factor = None if factor is None else factor[:, :, None]
         self.read_feature = (
             self.query_feature if self.factor is None else self.query_feature * self.factor
@@ -98,9 +98,9 @@ class PairwiseBackend:
         ``[N_t, H * D]`` is the gradient of its outputs. Returns the gradient of the factor
         ``[G, H, M]``, or :obj:`None` without a factor.
         """
-        graphs, heads = self.kernel.size(0), keys.inputs.heads
+        num_graphs, heads = self.kernel.size(0), keys.inputs.heads
         denominator, grad_rows = (
-            split(take(rows, self.targets), graphs, heads) for rows in (denominators, grad_out)
+            split(take(rows, self.targets), num_graphs, heads) for rows in (denominators, grad_out)
         )
         inverse = inverse_of(denominator)
         grad_numerator = grad_rows * inverse

@@ -81,17 +81,19 @@ def attend(arguments: AttendArguments) -> Tensor:
 def _attend_positions(arguments: AttendArguments, targets: Positions, sources: Positions) -> Tensor:
     r"""Computes the outputs ``[B * n, H * D]`` at all positions of the targets."""
     queries, keys, values = arguments.queries, arguments.keys, arguments.values
-    graphs, heads = arguments.sources.sizes.size(0), keys.heads
+    num_graphs, heads = arguments.sources.sizes.size(0), keys.heads
     query_x = targets.take(queries.x)
     is_shared = keys.x is queries.x and targets is sources
     key_x = query_x if is_shared else sources.take(keys.x)
     value_x = key_x if values.x is keys.x else sources.take(values.x)
-    v = _evaluate(values, value_x, graphs, heads).transpose(1, 2)
-    key_feature, maximum = _key_features(keys, key_x, graphs, sources)
-    num_nodes = query_x.size(0) // graphs, key_x.size(0) // graphs
+    v = _evaluate(values, value_x, num_graphs, heads).transpose(1, 2)
+    key_feature, maximum = _key_features(keys, key_x, num_graphs, sources)
+    num_nodes = query_x.size(0) // num_graphs, key_x.size(0) // num_graphs
     by_pairs = is_paired(keys, v.size(3), max(num_nodes), *num_nodes)
-    log, value = _log_features(queries, query_x, graphs)
-    masks = both_masks(_mask(queries, targets, graphs), _mask(keys, sources, graphs), *num_nodes)
+    log, value = _log_features(queries, query_x, num_graphs)
+    masks = both_masks(
+        _mask(queries, targets, num_graphs), _mask(keys, sources, num_graphs), *num_nodes
+    )
     if keys.map.has_finite_logits and masks is None and queries.self_value is None:
         mean = _pair_mean if by_pairs else _state_mean
         out = mean(cast(Tensor, log), maximum, key_feature, v, sources.is_repeated is not None)
@@ -109,7 +111,7 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
             numerator, denominator = numerator.add_(total), denominator.add_(num_keys)
         if queries.self_value is not None:
             self_value = targets.take(queries.self_value).to(v.dtype)
-            numerator = numerator.add_(_split(self_value, graphs, heads).transpose(1, 2))
+            numerator = numerator.add_(_split(self_value, num_graphs, heads).transpose(1, 2))
         out = numerator * inverse_of(guarded(denominator, queries, num_keys))
     if out.requires_grad:
         out.register_hook(refuse_second_order('attend', arguments.pack))
@@ -133,27 +135,27 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
     return replace(inputs, x=x, weight=None, bias=None)
 
 
-def _split(x: Tensor, graphs: int, heads: int) -> Tensor:
+def _split(x: Tensor, num_graphs: int, heads: int) -> Tensor:
     r"""Views :obj:`x` ``[B * n, H * C]`` as ``[B, n, H, C]``."""
-    return x.view(graphs, x.size(0) // graphs, heads, x.size(1) // heads)
+    return x.view(num_graphs, x.size(0) // num_graphs, heads, x.size(1) // heads)
 
 
-def _evaluate(inputs: KernelInput | LinearInput, x: Tensor, graphs: int, heads: int) -> Tensor:
+def _evaluate(inputs: KernelInput | LinearInput, x: Tensor, num_graphs: int, heads: int) -> Tensor:
     r"""Evaluates the linear part of :obj:`inputs` at the rows :obj:`x` ``[B * n, F]`` of its input.
     Returns queries, keys or values ``[B, n, H, C]``."""
     x = cast(Tensor, convert(x, compute_dtype(x.dtype)))
     if inputs.weight is not None:
         x = linear(x, inputs.weight, inputs.bias)
-    return _split(x, graphs, heads)
+    return _split(x, num_graphs, heads)
 
 
 def _log_features(
-    inputs: KernelInput, x: Tensor, graphs: int, is_key: bool = False
+    inputs: KernelInput, x: Tensor, num_graphs: int, is_key: bool = False
 ) -> tuple[Tensor | None, Tensor | None]:
     r"""Computes the two results of :meth:`Map.log_features`, ``[B, n, H, M]`` or broadcast to it,
     for the rows :obj:`x` ``[B * n, F]`` of the input of queries or keys. A constant feature is
     left out."""
-    x, projection = _evaluate(inputs, x, graphs, inputs.heads), inputs.projection
+    x, projection = _evaluate(inputs, x, num_graphs, inputs.heads), inputs.projection
     scale = inputs.scale if projection is not None else 1.0
     if projection is None and inputs.scale != 1.0:
         x = x * inputs.scale
@@ -169,12 +171,12 @@ def _log_features(
 
 
 def _key_features(
-    keys: KernelInput, x: Tensor, graphs: int, sources: Positions
+    keys: KernelInput, x: Tensor, num_graphs: int, sources: Positions
 ) -> tuple[Tensor, Tensor]:
     r"""Computes the features ``[B, H, m, M]`` of keys with the input :obj:`x` ``[B * m, F]``,
     divided by the exponentials of the maxima ``[B, 1, H, M]`` of their logarithms, and the maxima.
     Features of repeated nodes are 0."""
-    log, value = _log_features(keys, x, graphs, is_key=True)
+    log, value = _log_features(keys, x, num_graphs, is_key=True)
     maximum = x.new_zeros(()) if log is None else largest(log, 1)
     feature = scaled(log, value, maximum)
     if sources.is_repeated is not None:
@@ -182,9 +184,9 @@ def _key_features(
     return feature.transpose(1, 2), maximum
 
 
-def _mask(inputs: KernelInput, nodes: Positions, graphs: int) -> Tensor | None:
+def _mask(inputs: KernelInput, nodes: Positions, num_graphs: int) -> Tensor | None:
     r"""Returns the mask weights ``[B, 1, n, R]`` at the positions of :obj:`nodes`."""
-    return None if inputs.mask is None else split(nodes.take(inputs.mask), graphs, 1)
+    return None if inputs.mask is None else split(nodes.take(inputs.mask), num_graphs, 1)
 
 
 def _factor(arguments: AttendArguments) -> Tensor | None:

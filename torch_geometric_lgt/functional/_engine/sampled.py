@@ -74,22 +74,22 @@ class SampledKeys(Keys):
         joint = scaled(centred, None, -noise[..., None]).flatten(-2)
         return torch.where(alike[:, None, None, None], product, joint)
 
-    def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
+    def build(self, num_graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
         inputs, samples = self.inputs, self.inputs.samples
-        sums, maximum, squares = self.empty_state(graphs)
+        sums, maximum, squares = self.empty_state(num_graphs)
         # a_m and b_k, and the largest log-weight of each sample
         feature_bound, sample_bound, strongest = (
-            sums.new_full((graphs, inputs.heads, size), neutral(sums.dtype))
+            sums.new_full((num_graphs, inputs.heads, size), neutral(sums.dtype))
             for size in (inputs.num_features() // samples, samples, samples)
         )
         log_strongest = torch.full_like(maximum, torch.inf).unflatten(-1, (samples, -1))
         sums = sums.transpose(2, 3).contiguous()
         for nodes in chunks:
-            _, k, _, v = self.evaluate(nodes, graphs)
+            _, k, _, v = self.evaluate(nodes, num_graphs)
             _, squared, log, _ = self.log_features(k)
             squares += cast(Tensor, squared).sum((2, 3))
             log = cast(Tensor, log)
-            noise = cast(Tensor, noise_of(inputs, nodes, graphs))
+            noise = cast(Tensor, noise_of(inputs, nodes, num_graphs))
             peak, node = noise.max(2)
             log_peak = torch.gather(log, 2, node[..., None].expand(-1, -1, -1, log.size(-1)))
             log_strongest = torch.where((peak > strongest)[..., None], log_peak, log_strongest)
@@ -109,7 +109,7 @@ class SampledKeys(Keys):
         gap = feature_bound[..., None, :] - log_strongest
         is_wide = (gap > MAX_GAP).flatten(1).any(1)[:, None, None]
         if not may_read_values() or bool(is_wide.any()):
-            joint_sums, joint_maximum, _ = super().build(graphs, chunks)
+            joint_sums, joint_maximum, _ = super().build(num_graphs, chunks)
             sums = torch.where(is_wide[..., None], joint_sums, sums)
             maximum = torch.where(is_wide, joint_maximum, maximum)
         return sums, maximum, squares
@@ -182,14 +182,15 @@ class SampledQueryGrads(QueryGrads, SampledQueries):
         denominators: Tensor,
         grad_out: Tensor,
     ) -> Tensor:
-        inputs, graphs = self.inputs, sums.size(0)
+        inputs, num_graphs = self.inputs, sums.size(0)
         values, weights = self._split_sums(sums)
         transposed = values.transpose(2, 3).contiguous()
         grad_values, grad_weights = torch.zeros_like(transposed), torch.zeros_like(weights)
         for nodes in chunks:
             x, q, map_input, feature = self.features(nodes, maximum)
             denominator, grad_rows = (
-                split(take(rows, nodes), graphs, inputs.heads) for rows in (denominators, grad_out)
+                split(take(rows, nodes), num_graphs, inputs.heads)
+                for rows in (denominators, grad_out)
             )
             scaled_feature = feature * self._inverse(denominator)
             grad_feature = (grad_rows @ transposed).unflatten(-1, (inputs.samples, -1))
