@@ -47,13 +47,13 @@ def train_and_test() -> None:
     parallel = DistributedDataParallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, weight_decay=5e-4)
     for epoch in range(1, 11):
-        if rank == 0:  # one process sums up the keys of all nodes, the others read its file
+        if rank == 0:  # one process sums up the keys of all nodes, and all read its file
             model.attention_memory(whole).save(f'{folder[0]}/memory')
         dist.barrier()
         memory = AttentionMemory.load(f'{folder[0]}/memory', model)
         for seeds in train_nodes[torch.randperm(train_nodes.numel())].split(STEP):
-            own = seeds.tensor_split(world)[rank]  # the seed of the permutation is the same
-            loader = NeighborLoader(data, [-1] * LAYERS, own, batch_size=len(own))
+            local_seeds = seeds.tensor_split(world)[rank]  # the seed of the permutation is the same
+            loader = NeighborLoader(data, [-1] * LAYERS, local_seeds, batch_size=len(local_seeds))
             batch = next(iter(loader))
             optimizer.zero_grad()
             out = parallel(
@@ -61,10 +61,10 @@ def train_and_test() -> None:
                 batch.edge_index,
                 degree=batch.degree,  # in the whole graph
                 states=memory.without(seeds),  # those of all processes, whose keys are new
-                num_keys=len(own),
+                num_keys=len(local_seeds),
                 process_group=dist.group.WORLD,
-            )[: len(own)]
-            loss = F.cross_entropy(out, batch.y[: len(own)], reduction='sum') / len(seeds)
+            )[: len(local_seeds)]
+            loss = F.cross_entropy(out, batch.y[: len(local_seeds)], reduction='sum') / len(seeds)
             (loss * world).backward()  # gradients are averaged over the processes
             optimizer.step()
         if epoch % 2 == 0:

@@ -103,7 +103,9 @@ def test_few_files_lie_between_a_layer_and_its_products():
 def test_parallel_assignments_fit_one_line():
     """Over several lines the reader would have to count names and values."""
     for folder in ('torch_geometric_lgt', 'benchmarks', 'test', 'tools', 'examples'):
-        for path in (PACKAGE.parent / folder).rglob('*.py'):
+        paths = [*(PACKAGE.parent / folder).rglob('*.py')]
+        assert paths, folder
+        for path in paths:
             for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
                 if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
                     is_parallel = isinstance(node.targets[0], ast.Tuple)

@@ -233,3 +233,4 @@ def test_the_first_list_of_the_benchmarks_names_all_pages_with_tables():
     links = re.findall(r'^- :doc:`(\w+)`', text, re.M)
     assert links == text.split('   :hidden:\n')[1].split()
     assert sorted([*links, 'index']) == sorted(path.stem for path in folder.glob('*.rst'))
+    assert all('csv-table' in (folder / f'{name}.rst').read_text('utf-8') for name in links)

@@ -1,6 +1,6 @@
 r"""Measures the training epochs of recommenders with default settings.
 
-python -m benchmarks.runtime.epochs --root DATA --models mgformer directau-lightgcn
+python -m benchmarks.runtime.epochs --root DATA --rounds 2
 python -m benchmarks.runtime.epochs --table   # only write the table of results
 
 Models run in turn in one process. ``mgformer-fresh-keys`` computes the keys of its attention in

@@ -34,7 +34,7 @@ from torch_geometric_lgt.nn import SGFormer
 
 # of ogbn-papers100M
 WHOLE = 111_059_956
-EDGES_PER_NODE = 15  # 14.5
+EDGES_PER_NODE = 15  # 14.5 in the data set
 FEATURES = 128
 CLASSES = 172
 TRAINED = 0.011  # share of the nodes

@@ -103,7 +103,7 @@ def choose_rule(model):
 
 ranks = {rank: choose_rule(new_model(rank)) for rank in (8, 12, 16, 32, 64)}
 rank = max(ranks, key=ranks.get)
-ranks
+{rank: f'{share:.3f}' for rank, share in ranks.items()}
 
 
 # %%
@@ -191,10 +191,10 @@ for axis in (left, right):
     axis.spines[['top', 'right']].set_visible(False)
 
 # %%
-# The encodings alone tell the kinds of such simple data apart. Training adds no more than chance,
-# with the larger rate and weight it does harm, and the untrained model is served. Real data are not
-# made of ten kinds: on Amazon-Beauty the encodings can be left out without a loss, and training
-# does the work (:doc:`/benchmarks/recommendation`).
+# The encodings alone tell the kinds of such simple data apart: here training adds no more than
+# chance, with the larger rate and weight it does harm, and the untrained model is served. Real data
+# are not made of ten kinds: on Amazon-Beauty the encodings can be left out without a loss, and
+# training does the work (:doc:`/benchmarks/recommendation`).
 #
 # What to search on yours, on the validation pairs and in this order. If the best value is the first
 # or the last of a range, widen the range:

@@ -114,7 +114,7 @@ def test_keys_opposite_to_the_queries_give_zero_with_gradients_of_zero(
     if chunk is not None and num_nodes < 100:
         constants(attention_chunk=chunk)
     direction = torch.randn(1, 4, channels)
-    (of_query, of_key) = 0.1 + torch.rand(2, num_nodes, 4, 1)
+    of_query, of_key = 0.1 + torch.rand(2, num_nodes, 4, 1)
     q, v = (of_query * direction).to(dtype), torch.randn(num_nodes, 4, 3, dtype=dtype)
     leaves = [
         x.requires_grad_() for x in (q, -of_key.to(dtype) * q.detach(), v, torch.randn_like(v))

@@ -275,7 +275,7 @@ def test_small_squares_are_left_as_they_are(conv, x):
 
 def test_queries_without_a_batch_do_not_read_several_graphs(conv, x):
     projection = torch.randn(7, 3, dtype=torch.float64)
-    (q, k) = torch.randn(2, 20, 2, 3, dtype=torch.float64)
+    q, k = torch.randn(2, 20, 2, 3, dtype=torch.float64)
     state = AttentionState.from_keys(k, k, 'softmax', projection, BATCH)
     with pytest.raises(
         ValueError,
