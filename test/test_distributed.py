@@ -107,3 +107,12 @@ def test_moments_count_rows_in_half_precision():
     assert int(count) == 4095
     assert (float(mean), float(variance)) == (1, 0)
     assert mean.dtype == variance.dtype == torch.bfloat16
+
+
+def test_moments_of_whole_numbers():
+    dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        _, mean, variance = all_reduce_moments(torch.tensor([[1], [2]]))
+    finally:
+        dist.destroy_process_group()
+    assert (float(mean), float(variance)) == (1.5, 0.25)

@@ -116,4 +116,5 @@ def all_reduce_moments(
     count = (high.detach().round().long() * 4096 + low.detach().round().long()).squeeze(0)
     mean = total / count.clamp(min=1)
     variance = all_reduce_sum((x - mean).square().sum(0), group) / count.clamp(min=1)
+    dtype = dtype if dtype.is_floating_point else mean.dtype
     return count, mean.to(dtype), variance.to(dtype)

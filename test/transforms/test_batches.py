@@ -58,3 +58,17 @@ def test_graphs_of_a_batch_of_several_types():
         torch.testing.assert_close(part['a'].laplacian_pe, expected.laplacian_pe)
         assert part['a'].laplacian_pe_mask.equal(expected.laplacian_pe_mask)
         assert part[kind].edge_jaccard.equal(expected.edge_jaccard)
+
+
+def test_the_batch_that_was_transformed_stays_as_it_was():
+    pair = HeteroData({'a': {'x': torch.ones(4, 1)}})
+    pair['a', 'to', 'a'].edge_index = graphs()[0].edge_index
+    for batch, transform in (
+        (Batch.from_data_list([pair, pair]), LaplacianPE(2, edge_type=('a', 'to', 'a'))),
+        (Batch.from_data_list(graphs()), LaplacianPE(2)),
+    ):
+        added = transform(batch).to_data_list()
+        before = batch.to_data_list()
+        assert len(added) == len(before)
+        assert 'laplacian_pe' in added[0].node_stores[0]
+        assert 'laplacian_pe' not in before[0].node_stores[0]

@@ -1,4 +1,4 @@
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch_geometric.loader
@@ -59,7 +59,9 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
                 "'edge_label_index' must be given for a feature store and a graph store (got None)"
             )
         if edge_label_index is None and isinstance(data, Data) and 'edge_index' not in data:
-            edge_label_index = torch.stack(cast(Any, data).adj_t.coo()[1::-1])
+            matrix: Any = data.get('adj_t')
+            if hasattr(matrix, 'coo'):
+                edge_label_index = torch.stack(matrix.coo()[1::-1])
         if isinstance(data, tuple) and isinstance(edge_label_index, Tensor):
             edge_label_index = None, edge_label_index  # PyG's form for edges of one type
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)

@@ -180,10 +180,12 @@ def split_in_batch(
     batch: Any = data
     if not isinstance(data, Batch) or not hasattr(batch, '_slice_dict'):
         return
-    slices, steps, num_graphs = batch._slice_dict, batch._inc_dict, data.num_graphs
-    key = store._key if isinstance(store, BaseStorage) else None
+    num_graphs, key = data.num_graphs, store._key if isinstance(store, BaseStorage) else None
+    # the input of a transform has the same dictionaries
+    slices, steps = batch._slice_dict, batch._inc_dict = {**batch._slice_dict}, {**batch._inc_dict}
     if key is not None:
-        slices, steps = (part.setdefault(key, {}) for part in (slices, steps))
+        slices[key], steps[key] = {**slices.get(key, {})}, {**steps.get(key, {})}
+        slices, steps = slices[key], steps[key]
     pointer = {
         'node': lambda: store.get('ptr'),
         'edge': lambda: slices.get('edge_index'),

@@ -185,3 +185,9 @@ def test_reset_gives_the_parameters_of_a_new_layer():
 def test_wrong_arguments_are_named(message, options):
     with pytest.raises(ValueError, match=message):
         GPSConv(**{'channels': 8, 'conv': pyg.GCNConv(8, 8), **options})
+
+
+def test_a_layer_without_attention_refuses_the_parameters_of_one():
+    parameters = GPSConv(8, pyg.GCNConv(8, 8), attn_type='multihead').state_dict()
+    with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: .*attn.*norm2'):
+        GPSConv(8, pyg.GCNConv(8, 8), attn_type=None).load_state_dict(parameters)

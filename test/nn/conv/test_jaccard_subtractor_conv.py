@@ -402,3 +402,11 @@ def test_raises_when_run():
         with pytest.raises(ValueError, match=r"'edge_attr' must have shape \(14, 2\)"):
             JaccardSubtractorConv(5, 8, 4, edge_channels=2)(x, EDGES, index, edge_attr=wrong)
     assert repr(conv) == "JaccardSubtractorConv(5, 8, heads=4, kernels=('softmax', 'jaccard'))"
+
+
+def test_a_layer_without_queries_refuses_the_parameters_of_some():
+    parameters = JaccardSubtractorConv(4, 8, 2, 'softmax').state_dict()
+    layer = JaccardSubtractorConv(4, 8, 2, ('mean', 'jaccard'))
+    assert (layer.lin_query, layer.lin_key) == (None, None)
+    with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: .*lin_query'):
+        layer.load_state_dict(parameters)

@@ -376,9 +376,8 @@ def test_noise_of_keys_by_position_is_drawn_once():
 def test_a_memory_in_place_of_its_states_is_refused():
     data, model = graph(), SGFormer(5, 8, 3)
     memory = memory_of(model, data)
-    with pytest.raises(
-        TypeError, match=r"'states' must be a list of states \(got an Attent.*without"
-    ):
+    message = r"'states' must be a list of states \(got AttentionMemory\); pass memory\.without"
+    with pytest.raises(TypeError, match=message):
         model(data.x, data.edge_index, states=memory)
 
 

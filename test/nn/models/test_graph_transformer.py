@@ -477,3 +477,9 @@ def test_reset_of_a_gated_multihead_layer():
     assert not model.blocks[1].attn.out_proj.bias.any()
     with pytest.raises(ValueError, match=r"'attention_scores' \(got MultiheadAttention"):
         model.attention_scores(features().float(), EDGES, EDGES)
+
+
+def test_degrees_that_a_gcn_counts_itself_are_refused():
+    model = GraphTransformer(6, 8, 3, 1, 2, conv_kwargs={'improved': True}).double()
+    with pytest.raises(ValueError, match="'degree' must be None unless 'conv' is 'GCNConv'"):
+        model(features(), EDGES, degree=torch.ones(12))

@@ -357,3 +357,14 @@ def test_norms_of_another_network_stay_within_a_graph(norm):
     together = model(x, torch.cat([edges, edges + 10], 1), batch)
     alone = model(x[10:], edges, torch.zeros(10, dtype=torch.long))
     torch.testing.assert_close(together[10:], alone, rtol=1e-10, atol=1e-12)
+
+
+def test_networks_that_take_a_batch_vector_alone_get_none():
+    class Network(torch.nn.Module):
+        def forward(self, x, edge_index, batch=None):
+            assert batch is None
+            return x
+
+    model = SGFormer(6, 8, 3, gnn=Network()).double()
+    x, batch = torch.randn(4, 6, dtype=torch.double), torch.tensor([0, 0, 1, 1])
+    assert model(x, torch.tensor([[0, 1, 2], [1, 0, 3]]), batch).shape == (4, 3)

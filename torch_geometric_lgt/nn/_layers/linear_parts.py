@@ -13,6 +13,14 @@ from torch_geometric_lgt.functional.inputs import LinearInput
 HOOKS = ('_forward_hooks', '_forward_pre_hooks', '_backward_hooks', '_backward_pre_hooks')
 
 
+def remove_parts(module: Module, *names: str) -> None:
+    r"""Replaces parts of :obj:`module` by :obj:`None`. A part that is only set to :obj:`None` stays
+    registered, and ``load_state_dict`` would drop its parameters without an error."""
+    for name in names:
+        delattr(module, name)
+        setattr(module, name, None)
+
+
 def is_exact_linear(part: Module | None, kind: type[Module] = Linear) -> bool:
     r"""Tells whether the layer :obj:`part` computes no more than its class :obj:`kind` does, so
     that its weight and bias may be used without calling it.

@@ -9,6 +9,7 @@ from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import check_features
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
+from torch_geometric_lgt.nn._layers.linear_parts import remove_parts
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
@@ -47,15 +48,14 @@ class MeanAttention(KernelLayer):
         (True, False)
     """
 
-    lin_query: Any = None
-    lin_key: Any = None
+    lin_query: Any
+    lin_key: Any
     lin_value: Any
-    feature_map: Any = None
+    feature_map: Any
 
     def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
         super().__init__(in_channels, out_channels, feature_map=torch.nn.Identity(), bias=bias)
-        # a module that is None would swallow the parameters of an attention in load_state_dict
-        del self.lin_query, self.lin_key, self.feature_map
+        remove_parts(self, 'lin_query', 'lin_key', 'feature_map')
 
     def forward(
         self,

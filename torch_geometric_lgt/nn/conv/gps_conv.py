@@ -15,6 +15,7 @@ from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import check_batch_arguments, check_sizes
+from torch_geometric_lgt.nn._layers.linear_parts import remove_parts
 from torch_geometric_lgt.nn.attention.degree_masked_attention import DegreeMaskedAttention
 from torch_geometric_lgt.nn.attention.mean_attention import MeanAttention
 from torch_geometric_lgt.nn.conv.difformer_conv import DIFFormerConv
@@ -202,10 +203,12 @@ class GPSConv(PyGGPSConv):
             raise ValueError("'conv' and 'attn_type' must not both be None (got None twice)")
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
         super().__init__(channels, conv, 1, dropout, act, act_kwargs, norm, norm_kwargs)
-        self.heads, self.attn = heads, attention
+        self.heads = heads
         self.attn_type = type(attn_type).__name__ if isinstance(attn_type, Module) else attn_type
         if attention is None:
-            self.norm2 = None
+            remove_parts(self, 'attn', 'norm2')
+        else:
+            self.attn = attention
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters and draws the random projection of a feature map

@@ -16,7 +16,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_attr,
     check_features,
 )
-from torch_geometric_lgt.nn._layers.linear_parts import linear_part, make_linear
+from torch_geometric_lgt.nn._layers.linear_parts import linear_part, make_linear, remove_parts
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.nn.conv._branches import (
     Branch,
@@ -166,8 +166,10 @@ class JaccardSubtractorConv(AttentionLayer):
         if channels < heads * self.head_channels:
             sizes = {'lin_query': self.target_channels, 'lin_key': self.source_channels}
             for name, size in sizes.items():
-                lin = make_linear(size, channels, bias) if channels > 0 else None
-                self.register_module(name, lin)
+                if channels > 0:
+                    setattr(self, name, make_linear(size, channels, bias))
+                else:
+                    remove_parts(self, name)
         check_edge_channels(kernels, edge_channels)
         self.edge_channels, self.lin_edge = edge_channels, None
         if edge_channels > 0:

@@ -90,8 +90,8 @@ class LayerwiseModel(StreamedModel):
         number = len(self._present_attentions())
         if hasattr(states, 'without'):
             raise TypeError(
-                "'states' must be a list of states (got an AttentionMemory); pass "
-                'memory.without(nodes) for the nodes that are keys'
+                f"'states' must be a list of states (got {type(states).__name__}); pass "
+                'memory.without(nodes) of an AttentionMemory, for the nodes that are keys'
             )
         if states is not None and len(states) != number:
             raise ValueError(

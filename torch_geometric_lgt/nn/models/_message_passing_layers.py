@@ -149,7 +149,7 @@ def message_input(
 
     Raises:
         ValueError: If edges have weights or features that the layer does not take, or features of
-            another shape.
+            another shape. If :obj:`degree` is given to a GCN that counts the degrees of its input.
     """
     if isinstance(conv, SparseGCNConv):
         in_degree = degree[1] if isinstance(degree, tuple) else degree
@@ -157,6 +157,11 @@ def message_input(
         check_edge_attr(edge_attr, edges.edges.edge_index.size(1), edge_channels)
         check_taken(conv, edge_attr=edge_attr)
         return MessageInput(edges, {})
+    if degree is not None and isinstance(conv, pyg.GCNConv) and conv.normalize:
+        raise ValueError(
+            "'degree' must be None unless 'conv' is 'GCNConv' without other arguments than 'bias': "
+            f'{conv} counts the degrees of its input'
+        )
     edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
     check_edge_attr(edge_attr, edges.size(1), edge_channels)
     return MessageInput(edges, named_arguments(conv, dtype, weight, edge_attr))

@@ -17,7 +17,7 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import (
     symmetric_weight,
     weight_of_degrees,
 )
-from torch_geometric_lgt.functional.numerics import compute_dtype, without_autocast
+from torch_geometric_lgt.functional.numerics import without_autocast
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes
 from torch_geometric_lgt.nn.models._streaming.stream import Part
 from torch_geometric_lgt.typing import Adj
@@ -241,13 +241,12 @@ def gcn_degree_edges(part: Part) -> tuple[Tensor, Tensor]:
 
 def gcn_matrix(part: Part, degree: Tensor, dtype: torch.dtype) -> Tensor:
     r"""Returns GCN's normalised weights of the edges into :obj:`part`, with self loops, as a sparse
-    CSR matrix ``[n, n + S]`` for features of :obj:`dtype`: targets are rows, and the sources
-    ``part.n_id`` are columns. It is in single precision for half precision, for which a CPU has no
-    products of sparse matrices.
+    CSR matrix ``[n, n + S]`` of :obj:`dtype`: targets are rows, and the sources ``part.n_id`` are
+    columns. A CPU has no products of sparse matrices in half precision.
 
     The tensor :obj:`degree` ``[N, 2]`` has the out- and in-degrees of all nodes, with self
     loops."""
-    num_src, dtype = part.n_id.numel(), compute_dtype(dtype)
+    num_src = part.n_id.numel()
     edges, weight = _edges_with_loops(part, dtype)
     in_degree = degree[part.n_id, 1], degree[part.nodes, 1]
     weight = symmetric_weight(edges, num_src, part.size, dtype, in_degree, weight).squeeze(1)

@@ -15,6 +15,7 @@ from torch_geometric.nn.aggr import Aggregation
 from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
+from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
@@ -491,7 +492,7 @@ class GraphTransformer(LayerwiseModel):
         """
         weight, conv = reference(self.lin_in), self.conv
         if degree is not None:
-            matrix = gcn_matrix(part, degree, weight.dtype).to(weight.device)
+            matrix = gcn_matrix(part, degree, compute_dtype(weight.dtype)).to(weight.device)
             return GraphContext(MessageInput(matrix, {}))
         edge_attr = stream.edge_values('edge_attr', part) if self.edge_channels > 0 else None
         check_edge_attr(edge_attr, part.edge_index.size(1), self.edge_channels)

@@ -1,6 +1,5 @@
 # N nodes, D hidden channels, H heads.
 import copy
-import inspect
 from typing import Any, cast
 
 import torch
@@ -9,6 +8,7 @@ from torch.distributed import ProcessGroup
 from torch.nn import Module
 from torch_geometric.nn import GCN
 from torch_geometric.nn.models import SGFormer as PyGSGFormer
+from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from torch_geometric_lgt.convert import from_pyg_sgformer
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
@@ -73,7 +73,8 @@ class SGFormer(Backbone):
         gnn (torch.nn.Module, optional): The local branch, a network from features and edges to
             ``[N, hidden_channels]``. A :class:`torch_geometric.nn.GCN` with ``normalize=False``
             receives normalised edge weights, computed from :obj:`degree` in a batch that has it.
-            Any other network receives the weights of the edges as its third argument. (default:
+            Any other network receives the weights of the edges as its third argument, and those of
+            PyG's :mod:`~torch_geometric.nn.models` also :obj:`batch`, for their norms. (default:
             :obj:`None`, a GCN that computes with sparse matrix products, with batch normalisation
             unless ``layer_norm=False``)
         gnn_num_layers (int, optional): Number of layers of the default local branch. (default:
@@ -194,7 +195,6 @@ class SGFormer(Backbone):
                 gnn_use_init,
             )
         self.gnn: Any = gnn
-        self.gnn_takes_batch = 'batch' in inspect.signature(gnn.forward).parameters
         self.takes_gcn_weights = isinstance(gnn, GCN) and not any(
             cast(Any, conv).normalize for conv in gnn.convs
         )
@@ -305,7 +305,7 @@ class SGFormer(Backbone):
         if isinstance(self.gnn, SparseGCN):
             if process_group is not None:
                 arguments['processes'] = Processes(process_group, num_keys)
-        elif self.gnn_takes_batch and batch is not None:
+        elif isinstance(self.gnn, BasicGNN) and batch is not None:
             arguments = {'batch': batch, 'batch_size': batch_size}
         return self.readout(layers, self.gnn(x_gnn, *edges, **arguments))
 
@@ -357,12 +357,14 @@ class SGFormer(Backbone):
         self, stream: Stream, index: int, x: Tensor | None, x_0: Tensor, degree: Tensor | None
     ) -> Tensor:
         weight = reference(self.lin_in)
-        reads_init = isinstance(self.gnn, SparseGCN) and self.gnn.reads_init
+        is_sparse = isinstance(self.gnn, SparseGCN)
+        dtype = compute_dtype(weight.dtype) if is_sparse else weight.dtype
+        reads_init = is_sparse and self.gnn.reads_init
 
         def rows(part: Part) -> Tensor:
             x_src = stream.node_values('x', part.n_id) if x is None else x[part.n_id]
             x_src = x_src.to(weight.device, weight.dtype)
-            edges = part.edge_index if degree is None else gcn_matrix(part, degree, weight.dtype)
+            edges = part.edge_index if degree is None else gcn_matrix(part, degree, dtype)
             inputs = index, x_src, edges.to(weight.device), part.size
             if not reads_init:
                 return self.gnn.inference_per_layer(*inputs)
