@@ -51,7 +51,7 @@ def resources(kernel: Any, config: Any, keys: int, values: int, rank: int) -> di
 
     x, mask = torch.empty(1, keys), torch.empty(1, rank) if rank > 1 else None
     inputs = KernelInput(x=x, heads=1, kind='softmax', mask=mask, projection=x)
-    sizes = Sizes(inputs, graphs=1, nodes=1, channels=values)
+    sizes = Sizes(inputs, num_graphs=1, nodes=1, channels=values)
     constants = sizes.constants | sizes.least | sizes.padded_rank | config.kwargs
     kinds = {
         name: 'constexpr' if name in constants else 'i32' if name in NUMBERS else '*fp32'
