@@ -1,6 +1,6 @@
 # N nodes, E edges.
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -15,9 +15,11 @@ class MappedGraph(FeatureStore, GraphStore):
     :func:`~torch_geometric_lgt.data.write_graph` has written, as PyG's feature store and graph
     store.
 
-    Data is read from disk when it is used, and the system may drop unused parts from memory. Pass
-    the graph twice to a loader, as feature store and graph store. A loader of nodes also needs the
-    seed nodes as :obj:`input_nodes`.
+    Data is read from disk when it is used, and the system may drop unused parts from memory.
+    :class:`~torch_geometric_lgt.loader.NeighborLoader` and
+    :class:`~torch_geometric_lgt.loader.LinkNeighborLoader` take the graph as their data. PyG's own
+    loaders take it twice, as feature store and graph store, and PyG's loader of nodes also needs
+    the seed nodes as :obj:`input_nodes`.
 
     Attributes of nodes keep the dtypes they were written in. The files cannot be changed through
     this class. A pickled graph has the folder and the checksums, not the data: a process that
@@ -40,7 +42,7 @@ class MappedGraph(FeatureStore, GraphStore):
         >>> x = torch.arange(4.0)[:, None]
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     graph = MappedGraph(write_graph(f'{folder}/ring', ring, 4, {'x': x}))
-        ...     loader = NeighborLoader((graph, graph), [-1], input_nodes=torch.tensor([2]))
+        ...     loader = NeighborLoader(graph, [-1], input_nodes=torch.tensor([2]))
         ...     next(iter(loader)).x  # of node 2 and its neighbour 1
         tensor([[2.],
                 [1.]])
@@ -118,10 +120,8 @@ class MappedGraph(FeatureStore, GraphStore):
         Raises:
             ValueError: If an id is outside the rows.
         """
-        name: Any = attr.attr_name
-        has_value = attr.group_name is None and name in self.attributes
-        value = self._tensors[name] if has_value else None
-        index: Any = attr.index
+        name, index = self._name(attr), cast(Any, attr.index)
+        value = None if name is None else self._tensors[name]
         if value is None or index is None:
             return value
         if isinstance(index, slice):
@@ -141,9 +141,12 @@ class MappedGraph(FeatureStore, GraphStore):
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
         r"""Returns the shape of an attribute, or :obj:`None` if the graph does not have the
         attribute or the group."""
+        name = self._name(attr)
+        return None if name is None else self.files[name].shape
+
+    def _name(self, attr: TensorAttr) -> str | None:
         name: Any = attr.attr_name
-        has_value = attr.group_name is None and name in self.attributes
-        return self.files[name].shape if has_value else None
+        return name if attr.group_name is None and name in self.attributes else None
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
         r"""Returns a list with one :class:`torch_geometric.data.EdgeAttr`: CSC format and size
