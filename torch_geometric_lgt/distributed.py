@@ -110,11 +110,22 @@ def all_reduce_moments(
         >>> dist.destroy_process_group()
     """
     dtype, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32))
-    # whole numbers up to 2^36 pass a float32 sum exactly in two parts
-    rows = x.new_tensor([x.size(0) // 4096, x.size(0) % 4096])
-    total, high, low = all_reduce_sum(torch.cat([x.sum(0), rows]), group).split([x.size(1), 1, 1])
-    count = (high.detach().round().long() * 4096 + low.detach().round().long()).squeeze(0)
+    rows = count_parts(torch.tensor(x.size(0), device=x.device), x.dtype)
+    total, rows = all_reduce_sum(torch.cat([x.sum(0), rows]), group).split([x.size(1), 2])
+    count = count_from_parts(rows)
     mean = total / count.clamp(min=1)
     variance = all_reduce_sum((x - mean).square().sum(0), group) / count.clamp(min=1)
     dtype = dtype if dtype.is_floating_point else mean.dtype
     return count, mean.to(dtype), variance.to(dtype)
+
+
+def count_parts(count: Tensor, dtype: torch.dtype) -> Tensor:
+    r"""Splits whole numbers into two parts ``[2, ...]``, which a sum in a floating-point dtype
+    keeps exact up to a total of :math:`2^{36}`."""
+    return torch.stack([count // 4096, count % 4096]).to(dtype)
+
+
+def count_from_parts(parts: Tensor) -> Tensor:
+    r"""Computes whole numbers (int64) from the sums of their two parts ``[2, ...]``."""
+    high, low = parts.detach().round().long()
+    return high * 4096 + low

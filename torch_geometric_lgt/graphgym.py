@@ -22,6 +22,7 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import FeatureEncoder
 
+from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
     DegreeMaskedAttention,
@@ -339,7 +340,8 @@ def _message_passing(channels: int, options: dict[str, Any]) -> torch.nn.Module 
         return None
     if name not in CONVS:
         raise ValueError(
-            f"'conv' must be None or the name of a layer of torch_geometric.nn (got {name!r})"
+            "'conv' must be None or the name of a layer of torch_geometric.nn "
+            f'(got {name!r}){nearest_name(name, CONVS)}'
         )
     return pyg_conv(name, channels, options.get('heads', 1), 0, arguments)
 

@@ -162,6 +162,8 @@ def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
         panel.loglog(list(bound), list(bound.values()), 'k.:', label='bound')
         panel.set_title(f'{layer_of(name)}\nbeside {peer_of(name) or "its peer"}', fontsize=8)
         panel.tick_params(which='both', labelsize=6)
+    for panel in panels.flat[: len(names)][-columns:]:
+        panel.tick_params(labelbottom=True)
     panels[0, 0].legend(fontsize=7)
     figure.supxlabel('nodes', fontsize=9)
     figure.supylabel('seconds, forward and backward, float32', fontsize=9)

@@ -42,6 +42,7 @@ DEFAULTS = {'heads': 1, 'channels': 64, 'device': 'cpu'}
 # The layer and its peer in words, for the pictures.
 TITLES = {
     'kernel-attention': ('kernel attention', 'its formula'),
+    'exact-softmax': ('kernel attention', 'exact softmax'),
     'learned-map': ('kernel attention, learned map', 'random features'),
     'degree-masked-attention': ('degree-masked attention', 'its formula'),
     'difformer': ('DIFFormer, row norms', 'its formula'),

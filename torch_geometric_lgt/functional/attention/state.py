@@ -9,7 +9,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torch_geometric_lgt._io import read_tensors, write_tensors
-from torch_geometric_lgt.distributed import all_reduce_max, all_reduce_sum
+from torch_geometric_lgt.distributed import (
+    all_reduce_max,
+    all_reduce_sum,
+    count_from_parts,
+    count_parts,
+)
 from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
@@ -325,17 +330,18 @@ class AttentionState:
         """
         maximum = all_reduce_max(self.maximum, group)
         sums = self.sums * (self.maximum - maximum).exp().unsqueeze(-1)
-        # whole numbers up to 2^36 pass a float32 sum exactly in two parts
-        high, low = self.count // 4096, self.count % 4096
-        local = [sums, self.squares, self.query_squares, high.to(sums.dtype), low.to(sums.dtype)]
+        local = [sums, self.squares, self.query_squares, count_parts(self.count, sums.dtype)]
         total = all_reduce_sum(torch.cat([part.flatten() for part in local]), group)
         totals = total.split([part.numel() for part in local])
-        sums, squares, query_squares, high, low = (
+        sums, squares, query_squares, counts = (
             total.view_as(part) for total, part in zip(totals, local, strict=True)
         )
-        count = high.detach().round().long() * 4096 + low.detach().round().long()
         return self._replace(
-            sums=sums, maximum=maximum, count=count, squares=squares, query_squares=query_squares
+            sums=sums,
+            maximum=maximum,
+            count=count_from_parts(counts),
+            squares=squares,
+            query_squares=query_squares,
         )
 
     def detach(self) -> 'AttentionState':
