@@ -9,7 +9,7 @@ TESTED := dev,fast,examples,recommend,graphgym,tsp,tune,peers,ogb
 # Tests in a random order by a seed: each worker gets long and short tests alike, which takes a sixth less time than the order of the files.
 SEED ?= 12
 # Test modules are kept compiled, whatever the environment says: else each worker would rewrite their assertions anew.
-PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -n auto --dist loadgroup -rs -p randomly --randomly-dont-reset-seed --randomly-seed=$(SEED)
+PYTEST = PYTHONDONTWRITEBYTECODE= $(1)/bin/python -m pytest -n auto --dist loadgroup -rs -p randomly --randomly-dont-reset-seed --randomly-seed=$(SEED)
 
 .PHONY: demo venv test gpu test-distribution test-lowest test-random lint types docs docs-test mutants endurance clean
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 sys.path.append(str(Path(__file__).parent))  # processes import the modules here that they run
 from constants import set_constants
@@ -32,8 +33,10 @@ if (
 settings.register_profile('same', derandomize=True, deadline=None, max_examples=20, database=None)
 settings.register_profile('explore', deadline=None, max_examples=100)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'same'))
-if 'PYTEST_XDIST_WORKER' in os.environ:
+if 'PYTEST_XDIST_WORKER' in os.environ:  # one thread for each worker and its processes
+    os.environ['OMP_NUM_THREADS'] = '1'
     torch.set_num_threads(1)
+    threadpool_limits(1)  # of the libraries that are loaded already
 
 
 # By default, a fifth of the time of a compilation goes into collections that find nothing.
