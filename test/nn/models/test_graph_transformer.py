@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -363,6 +365,15 @@ def test_message_passing_beyond_one_hop_is_not_evaluated_in_parts(conv, conv_kwa
     """Of several hops, or by degrees of the neighbours: a part of the graph has neither."""
     with pytest.raises(ValueError, match="'conv' must be 'GCNConv', by name, or a layer whose"):
         in_parts(conv=conv, conv_kwargs=conv_kwargs)
+
+
+def test_message_passing_that_caches_is_not_evaluated_in_parts():
+    """The check of one hop on a small graph must not leave its edges in the layer."""
+    model = GraphTransformer(6, 8, 3, 2, 2, conv_kwargs={'cached': True}).eval()
+    other, data = copy.deepcopy(model), Data(x=features().float(), edge_index=EDGES)
+    with pytest.raises(ValueError, match="'conv' must not have cached=True to be evaluated"):
+        model.inference(NeighborLoader(data, [-1], batch_size=5))
+    assert_close(model(data.x, EDGES), other(data.x, EDGES))
 
 
 @pytest.mark.parametrize('conv', ['GATConv', 'GINConv', 'LEConv', 'MFConv', 'TransformerConv'])

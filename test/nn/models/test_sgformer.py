@@ -221,6 +221,7 @@ def test_independent_of_the_batch_where_the_model_of_pyg_is_not():
         ({'gnn_input': 'input', 'gnn_use_init': True}, "'gnn_input' must be 'hidden' with"),
         ({'gnn_input': 'input', 'gnn_residual': 'initial'}, "'gnn_input' must be 'hidden' with"),
         ({'norm': 'max'}, "'norm' must be one of"),
+        ({'gnn_num_layers': 0}, "'gnn_num_layers' must be positive"),
     ],
 )
 def test_raises(options, message):

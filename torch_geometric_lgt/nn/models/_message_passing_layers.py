@@ -192,8 +192,17 @@ def check_one_hop(conv: Module, channels: int, edge_channels: int, like: Tensor)
         like (torch.Tensor): A tensor of the dtype and device of the features.
 
     Raises:
-        ValueError: If the output at a node changes without the edges between other nodes.
+        ValueError: If the output at a node changes without the edges between other nodes, or the
+            layer caches what it computes from the edges of its first input.
     """
+    if any(
+        getattr(module, 'cached', False) and getattr(module, 'normalize', True)
+        for module in conv.modules()
+    ):
+        raise ValueError(
+            "'conv' must not have cached=True to be evaluated in parts, as all parts would have "
+            f'the edges of the first (got {conv})'
+        )
     edges = torch.tensor(SMALL_GRAPH, device=like.device)
     x, edge_attr = (
         torch.arange(rows * width, dtype=like.dtype, device=like.device).sin().view(rows, width)

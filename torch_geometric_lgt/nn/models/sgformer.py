@@ -14,7 +14,7 @@ from torch_geometric_lgt.convert import from_pyg_sgformer
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers.input_checks import check_heads
+from torch_geometric_lgt.nn._layers.input_checks import check_heads, check_sizes
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -183,6 +183,7 @@ class SGFormer(Backbone):
         self.step_weight, self.residual_weight = beta, 1 - beta
         width = in_channels if gnn_input == 'input' else hidden_channels
         if gnn is None:
+            check_sizes(gnn_num_layers=gnn_num_layers)
             rate = dropout if gnn_dropout is None else gnn_dropout
             gnn = SparseGCN(
                 width,

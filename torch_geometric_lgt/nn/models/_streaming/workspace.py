@@ -191,7 +191,7 @@ class Workspace:
         shape = (self.num_nodes, width)
         if self.folder is None:
             return torch.empty(shape, dtype=dtype), lambda: None
-        kind = torch.empty(0, dtype=dtype).numpy().dtype
+        kind = _stored(torch.empty(0, dtype=dtype)).dtype
         path = self.folder / f'{name}.bin'
         size = kind.itemsize * shape[0] * shape[1]
         self._add_file(path)
@@ -209,7 +209,7 @@ class Workspace:
                 'it'
             )
         flush = array.flush if isinstance(array, np.memmap) else lambda: None
-        return torch.from_numpy(array), flush
+        return torch.from_numpy(array).view(dtype), flush
 
     def _checksum(self, name: str, array: np.ndarray, done: int) -> str:
         r"""Returns the SHA-256 of the first :obj:`done` rows of the array :obj:`name`, as
@@ -281,7 +281,7 @@ class Workspace:
         write()
         self.done[name] = done
         if array is not None:
-            self.sums[name] = self._checksum(name, array.numpy(), done)
+            self.sums[name] = self._checksum(name, _stored(array), done)
         self.save_progress()
 
     def save_progress(self) -> None:
@@ -304,6 +304,12 @@ class Workspace:
         for path in [] if self.folder is None else self.folder.iterdir():
             if path.name not in (f'{name}.bin', PROGRESS) and self._is_created(path, self.files):
                 path.unlink()
+
+
+def _stored(array: Tensor) -> np.ndarray:
+    r"""Returns the array as its file stores it: bfloat16, which NumPy lacks, as int16 of the same
+    bits."""
+    return (array.view(torch.int16) if array.dtype == torch.bfloat16 else array).numpy()
 
 
 def parse_progress(content: bytes, num_nodes: int) -> Progress:
