@@ -282,6 +282,16 @@ def test_a_folder_with_scores_is_refused(tmp_path):
     torch.testing.assert_close(model.inference(loader, tmp_path), scores, rtol=0, atol=0)
 
 
+def test_a_graph_without_nodes(tmp_path):
+    data = Data(x=torch.empty(0, 5), edge_index=torch.empty(2, 0, dtype=torch.long))
+    model = DIFFormer(5, 8, 3)
+    memory = memory_of(model, data)
+    memory.save(tmp_path / 'memory')
+    for one in (memory, AttentionMemory.load(tmp_path / 'memory', model)):
+        states = one.without(torch.empty(0, dtype=torch.long))
+        assert [state.count.tolist() for state in states] == [[0], [0]]
+
+
 def test_raises():
     data, model = graph(), DIFFormer(5, 8, 3).eval()
     memory = memory_of(model, data)

@@ -20,7 +20,7 @@ from torch_geometric_lgt.nn import (
     SGFormer,
 )
 from torch_geometric_lgt.nn.models._streaming import workspace
-from torch_geometric_lgt.nn.models._streaming.stream import Stream
+from torch_geometric_lgt.nn.models._streaming.stream import neighborhood
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
     JaccardScores,
@@ -159,11 +159,15 @@ def test_workers_find_the_neighbors():
     )
 
 
-def test_workers_that_are_not_forked_get_the_stream(tmp_path):
-    stream = Stream(loader(graph()), tmp_path, BACKBONES['difformer'](), False)
-    stream.fill('ones', 1, torch.float32, lambda part: torch.ones(part.size, 1))
-    received = pickle.loads(pickle.dumps(stream._neighborhood))(slice(0, 17))
-    assert torch.equal(received.edge_index, stream._neighborhood(slice(0, 17)).edge_index)
+def test_workers_that_are_not_forked_get_what_can_be_pickled():
+    """The loader cannot be: its workers persist."""
+    batches = loader(graph(), num_workers=1, persistent_workers=True)
+    iter(batches)
+    with pytest.raises(NotImplementedError, match='cannot be pickled'):
+        pickle.dumps(batches)
+    part = partial(neighborhood, batches.node_sampler, None)
+    received = pickle.loads(pickle.dumps(part))(slice(0, 17))
+    assert torch.equal(received.edge_index, part(slice(0, 17)).edge_index)
 
 
 def test_goes_on_after_a_kill(tmp_path, constants):

@@ -128,11 +128,6 @@ class Stream:
             )
         return None if weight is None else weight.detach().cpu()
 
-    def __getstate__(self) -> dict[str, Any]:
-        r"""Returns the attributes to pickle for worker processes, with :obj:`None` for the
-        workspace, which they do not use."""
-        return self.__dict__ | {'workspace': None}
-
     def keep_locked(self, user: Any) -> None:
         r"""Locks the folder against other processes until :obj:`user`, any object, is
         garbage-collected."""
@@ -223,7 +218,7 @@ class Stream:
             tensors = state.state_dict() | {'done': torch.tensor(done)}
             write = partial(self.workspace.write_state, name, tensors)
             self.workspace.save(name, done, write, None)
-        return cast(AttentionState, state)
+        return state_of(_without_edges(slice(0, 0))) if state is None else state
 
     def degrees(
         self, name: str, degree_edges: Callable[[Part], tuple[Tensor, Tensor | None]]
@@ -252,8 +247,9 @@ class Stream:
         starts = range(self.workspace.done.get(name, 0), self.num_nodes, self.size)
         slices = [slice(start, min(start + self.size, self.num_nodes)) for start in starts]
         if neighbors:
+            # workers get what they use: the loader may hold what cannot be pickled
             options: dict[str, Any] = {
-                'collate_fn': self._neighborhood,
+                'collate_fn': partial(neighborhood, self.loader.node_sampler, self.edge_weight),
                 'generator': torch.Generator(),
             }
             if getattr(self.loader, 'num_workers', 0) > 0:
@@ -263,17 +259,22 @@ class Stream:
                 }
             parts = DataLoader(cast(Dataset, slices), batch_size=None, **options)
         else:
-            parts = (Part(nodes, *[torch.empty(0)] * 3) for nodes in slices)
+            parts = map(_without_edges, slices)
         yield from tqdm(parts, name, len(slices), disable=not self.progress_bar)
 
-    def _neighborhood(self, nodes: slice) -> Part:
-        sampler = self.loader.node_sampler
-        out = sampler.sample_from_nodes(
-            NodeSamplerInput(None, torch.arange(nodes.start, nodes.stop))
-        )
-        edge = out.edge if sampler.edge_permutation is None else sampler.edge_permutation[out.edge]
-        weight = None if self.edge_weight is None else self.edge_weight[edge].detach()
-        return Part(nodes, out.node, torch.stack([out.row, out.col]), edge, weight)
+
+def neighborhood(sampler: Any, edge_weight: Tensor | None, nodes: slice) -> Part:
+    r"""Returns the part of a range of ids :obj:`nodes` with all edges into it, which
+    :obj:`sampler` finds, and their weights among the weights :obj:`edge_weight` ``[E]`` of the
+    graph."""
+    out = sampler.sample_from_nodes(NodeSamplerInput(None, torch.arange(nodes.start, nodes.stop)))
+    edge = out.edge if sampler.edge_permutation is None else sampler.edge_permutation[out.edge]
+    weight = None if edge_weight is None else edge_weight[edge].detach()
+    return Part(nodes, out.node, torch.stack([out.row, out.col]), edge, weight)
+
+
+def _without_edges(nodes: slice) -> Part:
+    return Part(nodes, *[torch.empty(0)] * 3)
 
 
 def check_loader(loader: Any) -> None:
