@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -146,3 +148,15 @@ def test_a_sampler_of_batches_leaves_the_partition_as_it_is():
     loader = NodePartitionLoader(graph(), 16, sampler=[1, 3])
     assert [batch.num_nodes for batch in loader] == [12, 12]
     assert len(loader) == 2
+
+
+def test_workers_that_are_not_forked_get_what_can_be_pickled():
+    """The loader cannot be: its sampler is an iterator."""
+    loader = NodePartitionLoader(graph(), 16, sampler=(number for number in (1, 3)))
+    batches = list(loader)
+    with pytest.raises(TypeError, match="cannot pickle 'generator' object"):
+        pickle.dumps(loader)
+    received = pickle.loads(pickle.dumps(loader.collate_fn))
+    assert [received(number).n_id.tolist() for number in (1, 3)] == [
+        batch.n_id.tolist() for batch in batches
+    ]

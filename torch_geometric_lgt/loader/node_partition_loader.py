@@ -120,8 +120,9 @@ class NodePartitionLoader(DataLoader):
         edges_by_part = edge[edge_part.argsort(stable=True)].split(
             torch.bincount(edge_part, minlength=number).tolist()
         )
-        # of the iterator that is made now
-        self.collate_fn = cast(Any, partial(self._batch, nodes, edges_by_part))
+        # of the iterator that is made now, without what workers cannot have, as a generator
+        batch = partial(_batch, self.data, self.edge_index, self.transform, nodes, edges_by_part)
+        self.collate_fn = cast(Any, batch)
         return super().__iter__()
 
     def _draw_parts(self) -> Tensor:
@@ -135,20 +136,29 @@ class NodePartitionLoader(DataLoader):
             return place * self.num_batches // max(1, self.num_inputs)
         return place // self.nodes_per_batch
 
-    def _batch(self, parts: tuple[Tensor, ...], inner: tuple[Tensor, ...], number: int) -> Data:
-        r"""Builds the batch of part :obj:`number` of the partition, and applies :obj:`transform` if
-        there is one. :obj:`parts` has the node ids of each part, :obj:`inner` the ids of the edges
-        inside each part."""
-        nodes, edge = parts[number], inner[number]
-        row, col = torch.searchsorted(nodes, self.edge_index[:, edge].cpu().contiguous())
-        if 'adj_t' in self.data:
-            row, col, edge = sort_by_target(row, col, edge)
-        batch = filter_data(self.data, nodes, row, col, edge)
-        batch.n_id, batch.e_id = nodes, edge
-        return batch if self.transform is None else self.transform(batch)
-
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.nodes_per_batch} nodes, {len(self)} batches)'
+
+
+def _batch(
+    data: Data,
+    edge_index: Tensor,
+    transform: Callable | None,
+    parts: tuple[Tensor, ...],
+    inner: tuple[Tensor, ...],
+    number: int,
+) -> Any:
+    r"""Builds the batch of part :obj:`number` of a partition of :obj:`data`, and applies
+    :obj:`transform` if there is one. :obj:`edge_index` ``[2, E]`` has the edges of the graph,
+    :obj:`parts` the node ids of each part, and :obj:`inner` the ids of the edges inside each
+    part."""
+    nodes, edge = parts[number], inner[number]
+    row, col = torch.searchsorted(nodes, edge_index[:, edge].cpu().contiguous())
+    if 'adj_t' in data:
+        row, col, edge = sort_by_target(row, col, edge)
+    batch = filter_data(data, nodes, row, col, edge)
+    batch.n_id, batch.e_id = nodes, edge
+    return batch if transform is None else transform(batch)
 
 
 def _ids(input_nodes: Tensor, num_nodes: int) -> Tensor:
