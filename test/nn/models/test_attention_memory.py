@@ -70,6 +70,24 @@ def test_a_batch_equals_the_whole_graph_while_parameters_rest(name):
         torch.testing.assert_close(out, whole[nodes], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(('num_hops', 'is_whole'), [(5, True), (4, False)])
+def test_a_batch_counts_the_degrees_of_longer_walks(num_hops, is_whole):
+    """A relational bias of the order 2 takes no degrees. The hops of the docs count those of all
+    sources."""
+    ring, generator = torch.arange(30), torch.Generator().manual_seed(3)
+    edges = torch.stack([ring, (ring + 1) % 30])
+    data = Data(
+        x=torch.randn(30, 5, generator=generator), edge_index=torch.cat([edges, edges.flip(0)], 1)
+    )
+    model = NodeFormer(5, 8, 3, 1, num_features=8, relational_order=2).eval()
+    memory, whole = memory_of(model, data), model(data.x, data.edge_index)
+    batch = next(iter(NeighborLoader(data, [-1] * num_hops, batch_size=2)))
+    nodes = batch.n_id[: batch.batch_size]
+    out = model(batch.x, batch.edge_index, states=memory.without(nodes), num_keys=nodes.numel())
+    equal = torch.allclose(out[: nodes.numel()], whole[nodes], rtol=1e-5, atol=1e-6)
+    assert equal == is_whole
+
+
 def test_the_keys_of_a_batch_are_fresh_and_the_others_constant():
     """The layer's gradients against those of a dense attention whose other keys and values are cut
     off."""
