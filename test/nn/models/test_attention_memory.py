@@ -5,6 +5,7 @@ from torch.nn.utils import prune
 from torch_geometric.data import Data
 
 from torch_geometric_lgt import _io
+from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
 from torch_geometric_lgt.nn import (
     AttentionMemory,
@@ -298,6 +299,29 @@ def test_a_folder_with_scores_is_refused(tmp_path):
         model.attention_memory(loader, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
     torch.testing.assert_close(model.inference(loader, tmp_path), scores, rtol=0, atol=0)
+
+
+class EluAttention(torch.nn.Module):
+    """A layer of a user: no more than a state and its read."""
+
+    def attention_state(self, x, batch=None, batch_size=None):
+        k = x[:, None]
+        return AttentionState.from_keys(k, k, 'elu', batch=batch, batch_size=batch_size)
+
+    def forward(self, x, edge_index=None, batch=None, batch_size=None, *, state=None):
+        state = self.attention_state(x, batch, batch_size) if state is None else state
+        return state.read(x[:, None], 'elu', batch=batch).flatten(1)
+
+
+def test_memory_of_a_layer_of_the_user():
+    data = graph()
+    model = GraphTransformer(5, 8, 3, 2, attn_type=lambda channels, heads: EluAttention()).eval()
+    whole = model(data.x, data.edge_index)
+    torch.testing.assert_close(model.inference(NeighborLoader(data, [-1])), whole.detach())
+    memory = memory_of(model, data)
+    batch = next(iter(NeighborLoader(data, [-1] * 2, batch_size=20)))
+    nodes, out = read(model, batch, memory)
+    torch.testing.assert_close(out, whole[nodes], rtol=1e-5, atol=1e-6)
 
 
 def test_a_graph_without_nodes(tmp_path):

@@ -174,11 +174,14 @@ class AttentionMemory:
         for all nodes, part by part. Returns :obj:`None` in evaluation and for a layer without
         samples."""
         conv, x = self.convs[index], self.inputs[index]
-        width = getattr(conv, 'num_gumbel_samples', 0) * conv.heads
-        if width == 0 or not conv.training:
+        samples = getattr(conv, 'num_gumbel_samples', 0)
+        if samples == 0 or not conv.training:
             return None
         return stream.fill(
-            f'noise-{index}', width, x.dtype, lambda part: conv.key_noise(x[part.nodes])
+            f'noise-{index}',
+            samples * conv.heads,
+            x.dtype,
+            lambda part: conv.key_noise(x[part.nodes]),
         )
 
     def _stream_state(self, index: int, stream: Stream) -> AttentionState:
