@@ -39,6 +39,7 @@ def train_and_test() -> None:
     data = make_graph()
     train_nodes = data.train_mask.nonzero().view(-1)
     whole = NeighborLoader(data, [-1], batch_size=100)  # all nodes, part by part
+    loader = NeighborLoader(data, [-1] * LAYERS)  # called with the seeds of a step, maybe none
     folder = [tempfile.mkdtemp() if rank == 0 else '']  # which all processes can read
     dist.broadcast_object_list(folder)
 
@@ -53,8 +54,7 @@ def train_and_test() -> None:
         memory = AttentionMemory.load(f'{folder[0]}/memory', model)
         for seeds in train_nodes[torch.randperm(train_nodes.numel())].split(STEP):
             local_seeds = seeds.tensor_split(world)[rank]  # the seed of the permutation is the same
-            loader = NeighborLoader(data, [-1] * LAYERS, local_seeds, batch_size=len(local_seeds))
-            batch = next(iter(loader))
+            batch = loader(local_seeds)
             optimizer.zero_grad()
             out = parallel(
                 batch.x,

@@ -98,6 +98,14 @@ def test_example_prints_the_same_for_any_number_of_processes(example, tmp_path, 
     assert len(lines[0]) == 5
 
 
+def test_a_step_of_the_example_with_fewer_seeds_than_processes(tmp_path, ended):
+    text = (EXAMPLES / 'distributed_batches.py').read_text()
+    changed = text.replace('STEP = 4, 100, 2, 40', 'STEP = 4, 10, 2, 1')
+    assert changed != text
+    (tmp_path / 'example.py').write_text(changed)
+    assert ended(2, worker.print_to, tmp_path, tmp_path / 'example.py', None) == [0, 0]
+
+
 def test_moments_count_rows_in_half_precision():
     dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)
     try:
