@@ -483,6 +483,18 @@ def test_norms_over_all_nodes_are_refused_in_parts(norm):
         model.inference(loader(graph()))
 
 
+@pytest.mark.parametrize('mask', ['none', 'adjacency'])
+def test_mgformer_needs_no_features_in_files(mask, tmp_path):
+    edges = torch.stack([torch.randint(3, (20,)), torch.randint(3, 9, (20,))])
+    stored = MappedGraph(write_graph(tmp_path / 'graph', edges, 9, undirected=True))
+    model = MGFormer(3, 6, 8, mask=mask).eval()
+    scores = model.inference(loader(stored), tmp_path / 'scores')
+    expected = model.get_embedding(torch.cat([edges, edges.flip(0)], 1)).detach()
+    torch.testing.assert_close(scores, expected)
+    with pytest.raises(ValueError, match="with the attribute 'x'"):
+        BACKBONES['difformer']().inference(loader(stored))
+
+
 @pytest.mark.parametrize('num_nodes', [6, 12])
 def test_mgformer_needs_its_users_and_items(num_nodes):
     edges = torch.tensor([[0, 1, 2, 3, 4, 5], [3, 4, 5, 0, 1, 2]])

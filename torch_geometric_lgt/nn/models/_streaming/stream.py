@@ -102,8 +102,13 @@ class Stream:
         if isinstance(self.store, Data):
             return self.store.num_nodes or 0
         size = self.store.get_tensor_size(TensorAttr(group_name=None, attr_name='x'))
+        if size is None:  # a model with embeddings reads no features
+            size = self.loader.data[1].get_all_edge_attrs()[0].size
         if size is None:
-            raise ValueError(f"'loader' must be of data with the attribute 'x' (got {self.store})")
+            raise ValueError(
+                "'loader' must be of data with the attribute 'x', or whose edges have a size (got "
+                f'{self.store})'
+            )
         return size[0]
 
     def _weights(self) -> Tensor | None:
@@ -140,11 +145,11 @@ class Stream:
         Raises:
             ValueError: If the graph has no such attribute, or the attribute is sparse.
         """
+        if not self.has(name):
+            raise ValueError(
+                f"'loader' must be of data with the attribute {name!r} (got {self.store})"
+            )
         if isinstance(self.store, Data):
-            if self.store.get(name) is None:
-                raise ValueError(
-                    f"'loader' must be of data with the attribute {name!r} (got {self.store})"
-                )
             value = self.store[name]
             if value.layout != torch.strided:
                 raise ValueError(
