@@ -58,6 +58,36 @@ def test_formulas_give_what_operators_give(name, batch, calls, constants):
     check(LAYERS[name]().double(), x, BATCHES[batch], calls, constants)
 
 
+@pytest.mark.parametrize('bad', [torch.nan, torch.inf])
+@pytest.mark.parametrize('name', LAYERS)
+def test_graphs_without_sources_or_targets_read_no_other_graph(name, bad, calls):
+    """Their positions had the first node of the next graph: its NaN was the output of targets
+    without sources and the gradient of sources without targets."""
+    layer = LAYERS[name]().double()
+    sources, targets = torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 2, 2, 3])
+    is_good = sources == 0, targets > 1
+
+    def results(value):
+        pair = torch.randn(4, 6, dtype=torch.float64), torch.randn(5, 6, dtype=torch.float64)
+        for x, good in zip(pair, is_good, strict=True):
+            x[~good] *= value
+            x.requires_grad_()
+        degrees = tuple(torch.arange(x.size(0)) for x in pair)
+        out = layer(
+            pair, degrees if isinstance(layer, DegreeMaskedAttention) else None, (sources, targets)
+        )[is_good[1]]
+        grads = torch.autograd.grad(out.sum(), pair, allow_unused=True)
+        return [
+            out,
+            *(None if g is None else g[good] for g, good in zip(grads, is_good, strict=True)),
+        ]
+
+    with torch.random.fork_rng():
+        clean = results(1.0)
+    torch.testing.assert_close(results(bad), clean, rtol=0, atol=0)
+    assert len(calls) == 2
+
+
 @pytest.mark.parametrize('name', LAYERS)
 def test_formulas_of_many_nodes_give_what_operators_give(name, calls, constants):
     """By sums over the keys of a graph with more nodes than features."""

@@ -36,22 +36,31 @@ class Positions(NamedTuple):
         is_repeated (torch.Tensor, optional): Whether the position repeats a node,
             ``[B, n, 1, 1]``.
         of_node (torch.Tensor, optional): The position of each node, ``[N]``.
+        is_empty (torch.Tensor, optional): Whether the position is in a graph without nodes,
+            ``[B * n, 1]``. Also :obj:`None` if each graph has nodes.
     """
 
     node: Tensor | None = None
     is_repeated: Tensor | None = None
     of_node: Tensor | None = None
+    is_empty: Tensor | None = None
 
     def take(self, x: Tensor | None) -> Any:
-        r"""Returns the row of :obj:`x` ``[N, *]`` at each position, ``[B * n, *]``."""
-        return x if x is None or self.node is None else x.index_select(0, self.node)
+        r"""Returns the row of :obj:`x` ``[N, *]`` at each position, ``[B * n, *]``, and zeros in a
+        graph without nodes."""
+        if x is None or self.node is None:
+            return x
+        rows = x.index_select(0, self.node)
+        return rows if self.is_empty is None else rows.masked_fill(self.is_empty, 0)
 
 
 def positions(nodes: Segments, x: Tensor) -> Positions:
     r"""Returns the positions of the nodes with the features :obj:`x` ``[N, F]``; :obj:`nodes` says
     which belongs to which graph."""
     (sizes, order), num_nodes = nodes, x.size(0)
-    largest = num_nodes if sizes.numel() == 1 else int(sizes.max())
+    least = largest = num_nodes
+    if sizes.numel() > 1:
+        least, largest = torch.stack(sizes.aminmax()).tolist()
     if order is None and largest * sizes.numel() == num_nodes:
         return Positions()
     offset = torch.arange(largest, device=sizes.device)
@@ -62,7 +71,10 @@ def positions(nodes: Segments, x: Tensor) -> Positions:
     of_node = is_repeated.logical_not().view(-1).nonzero().view(-1)
     if order is not None:
         node, of_node = order[node], torch.empty_like(of_node).scatter_(0, order, of_node)
-    return Positions(node, is_repeated[:, :, None, None], of_node)
+    is_empty = None
+    if least == 0:  # the node of another graph, which may be NaN, is at these positions
+        is_empty = (sizes == 0).repeat_interleave(largest)[:, None]
+    return Positions(node, is_repeated[:, :, None, None], of_node, is_empty)
 
 
 def attend(arguments: AttendArguments) -> Tensor:
