@@ -1,9 +1,16 @@
+import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import Rows
-from torch_geometric_lgt.functional.neighbors.edge_sums import distance_grads, distances, sums
+from torch_geometric_lgt.functional.neighbors.edge_sums import (
+    distance_grads,
+    distances,
+    hide_csr_warning,
+    sums,
+)
 
 
 def test_matrices_of_edges_warn_of_nothing(monkeypatch):
@@ -15,17 +22,45 @@ def test_matrices_of_edges_warn_of_nothing(monkeypatch):
         warnings.warn('of another kind', UserWarning, stacklevel=2)
         return make(*args, **kwargs)
 
-    monkeypatch.setattr(torch, 'sparse_csr_tensor', making)
-    rows = Rows(torch.tensor([0, 2]), torch.tensor([0, 1]), None)
-    torch.set_warn_always(True)
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter('always')
-            out = sums(torch.ones(2, 1), rows, torch.ones(2, 1))
-    finally:
-        torch.set_warn_always(False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        hide_csr_warning.cache_clear()
+        torch.set_warn_always(True)  # as if no matrix of this process had been warned of
+        try:
+            hide_csr_warning()
+        finally:
+            torch.set_warn_always(False)
+        monkeypatch.setattr(torch, 'sparse_csr_tensor', making)
+        rows = Rows(torch.tensor([0, 2]), torch.tensor([0, 1]), None)
+        out = sums(torch.ones(2, 1), rows, torch.ones(2, 1))
     assert out.tolist() == [[2]]
     assert [str(warning.message) for warning in caught] == ['of another kind']
+
+
+def test_warnings_of_others_are_shown_as_often_as_without_sums():
+    """Each call caught warnings, after which Python shows again what it has shown."""
+    rows = Rows(torch.tensor([0, 2]), torch.tensor([0, 1]), None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('default')
+        for _ in range(3):
+            sums(torch.ones(2, 1), rows, torch.ones(2, 1))
+            warnings.warn('once for each place', UserWarning, stacklevel=1)
+    assert len(caught) == 1
+
+
+def test_threads_leave_the_filters_of_warnings():
+    rows = Rows(torch.tensor([0, 2]), torch.tensor([0, 1]), None)
+    x, weight, interval = torch.ones(2, 1), torch.ones(2, 1), sys.getswitchinterval()
+    sums(x, rows, weight)
+    with warnings.catch_warnings():
+        before = list(warnings.filters)
+        sys.setswitchinterval(1e-6)
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(lambda _: sums(x, rows, weight), range(1000)))
+        finally:
+            sys.setswitchinterval(interval)
+        assert list(warnings.filters) == before
 
 
 def test_distances_of_half_precision_are_summed_in_single():

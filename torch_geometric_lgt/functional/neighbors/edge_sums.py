@@ -1,4 +1,5 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
+import functools
 import warnings
 from collections.abc import Callable
 
@@ -19,16 +20,26 @@ def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
     if num_edges == 0:
         return x.new_zeros(num_targets, x.size(1))
     weight = weight if rows.order is None else weight[rows.order]
+    hide_csr_warning()
     dtype, shape, out = compute_dtype(x.dtype), (num_targets, x.size(0)), []
+    channels, values = x.to(dtype).chunk(heads, 1), weight.to(dtype).unbind(1)
+    for part, value in zip(channels, values, strict=True):
+        matrix = torch.sparse_csr_tensor(
+            rows.pointer, rows.source, value.contiguous(), shape, check_invariants=False
+        )
+        out.append(matrix @ part.contiguous())
+    return (torch.cat(out, 1) if heads > 1 else out[0]).to(x.dtype)
+
+
+@functools.cache
+def hide_csr_warning() -> None:
+    r"""Makes a CSR matrix without showing the warning that PyTorch gives with the first one of a
+    process. To catch warnings in each call would make Python forget which others it has shown, and
+    is not safe in threads."""
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
-        channels, values = x.to(dtype).chunk(heads, 1), weight.to(dtype).unbind(1)
-        for part, value in zip(channels, values, strict=True):
-            matrix = torch.sparse_csr_tensor(
-                rows.pointer, rows.source, value.contiguous(), shape, check_invariants=False
-            )
-            out.append(matrix @ part.contiguous())
-    return (torch.cat(out, 1) if heads > 1 else out[0]).to(x.dtype)
+        pointer, source = torch.zeros(2, 1, dtype=torch.long, device='cpu')
+        torch.sparse_csr_tensor(pointer, source[:0], source[:0], (0, 1), check_invariants=False)
 
 
 def products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:

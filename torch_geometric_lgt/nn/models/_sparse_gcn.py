@@ -1,5 +1,4 @@
 # N nodes, E edges, D channels.
-import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +9,7 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edge_sums import hide_csr_warning
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import (
     neighbor_sum,
@@ -251,8 +251,6 @@ def gcn_matrix(part: Part, degree: Tensor, dtype: torch.dtype) -> Tensor:
     in_degree = degree[part.n_id, 1], degree[part.nodes, 1]
     weight = symmetric_weight(edges, num_src, part.size, dtype, in_degree, weight).squeeze(1)
     shape = part.size, num_src
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
-        return torch.sparse_coo_tensor(
-            edges.flip(0), weight, shape, check_invariants=False
-        ).to_sparse_csr()
+    hide_csr_warning()
+    matrix = torch.sparse_coo_tensor(edges.flip(0), weight, shape, check_invariants=False)
+    return matrix.to_sparse_csr()
