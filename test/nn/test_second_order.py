@@ -1,4 +1,4 @@
-"""Gradients of gradients end in an error that names what to use."""
+"""Gradients of gradients, and batches of gradients, end in an error that names what to use."""
 
 import pytest
 import torch
@@ -91,6 +91,38 @@ def test_gradients_of_gradients_of_one_tensor_are_refused_too(name, is_small, co
     (grad,) = torch.autograd.grad(out, x, create_graph=True)
     with pytest.raises(RuntimeError, match=MESSAGE):
         torch.autograd.grad(grad.square().sum(), scale)
+
+
+def batches_of_gradients(out, x):
+    """Several gradients at once, by each function of torch that computes them."""
+    basis = torch.eye(out.numel())
+
+    def one(grad):
+        return torch.autograd.grad(out, x, grad, retain_graph=True)[0]
+
+    yield lambda: torch.autograd.grad(out, x, basis, retain_graph=True, is_grads_batched=True)[0]
+    yield lambda: torch.func.vmap(one)(basis)
+
+
+@pytest.mark.parametrize('name', [name for name in CALLS if name != 'MGFormer'])
+def test_batches_of_gradients_name_what_to_use(name, constants):
+    """They ended in an error of PyTorch about an addition in place."""
+    constants(plain_elements=BY_OPERATORS)
+    layer, call = CALLS[name]
+    x = torch.randn(12, 6, requires_grad=True)
+    for compute in batches_of_gradients(call(layer, x).sum(0), x):
+        with pytest.raises(NotImplementedError, match=r'call torch\.autograd\.grad for each'):
+            compute()
+
+
+@pytest.mark.parametrize('name', ['kernel', 'degree', 'frobenius', 'row'])
+def test_batches_of_gradients_of_small_graphs(name):
+    layer, call = CALLS[name]
+    x = torch.randn(12, 6, requires_grad=True)
+    out = call(layer, x).sum(0)
+    expected = torch.stack([torch.autograd.grad(part, x, retain_graph=True)[0] for part in out])
+    for compute in batches_of_gradients(out, x):
+        torch.testing.assert_close(compute(), expected)
 
 
 def test_the_dense_formula_has_them():

@@ -8,6 +8,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 from torch.library import custom_op
 from torch.nn import Parameter
@@ -215,6 +216,25 @@ def reverse_mode_only(*values: Any) -> None:
         )
 
 
+def refuse_batches(name: str, grads: Sequence[Any]) -> None:
+    r"""Raises an error if the gradients :obj:`grads` of the outputs of the operator :obj:`name` are
+    batches that are computed at once. Its backward pass writes into tensors without them.
+
+    Raises:
+        NotImplementedError: Within ``is_grads_batched=True`` of :func:`torch.autograd.grad`,
+            ``vectorize=True`` of :func:`torch.autograd.functional.jacobian`, and
+            :func:`torch.vmap`.
+    """
+    tensors = (grad for grad in grads if isinstance(grad, Tensor))
+    is_batched = any(map(is_legacy_batchedtensor, tensors))
+    if is_batched or torch._C._are_functorch_transforms_active():
+        raise NotImplementedError(
+            f'{name!r} of torch_geometric_lgt has one gradient at a time, no batches of them '
+            '(is_grads_batched=True, vectorize=True or vmap): call torch.autograd.grad for each, '
+            'as torch.autograd.functional.jacobian does with vectorize=False'
+        )
+
+
 def raise_second_order(name: str) -> NoReturn:
     r"""Raises a RuntimeError which says that the operator :obj:`name` has first derivatives
     only."""
@@ -263,11 +283,13 @@ def refuse_second_order(
 def first_order(name: str) -> Callable:
     r"""Returns a decorator for the backward method of an autograd function, which gets the saved
     tensors before the gradients of the outputs. The method runs without recording gradients;
-    differentiating its result raises a RuntimeError with :obj:`name`."""
+    differentiating its result raises a RuntimeError with :obj:`name`, and batches of gradients a
+    NotImplementedError."""
 
     def decorate(backward: Callable) -> Callable:
         @functools.wraps(backward)
         def run(ctx: Any, *grads: Tensor) -> Any:
+            refuse_batches(name, grads)
             saved = ctx.saved_tensors  # read once: checkpointing makes them for one reading
             with torch.no_grad():
                 input_grads = backward(ctx, saved, *grads)
