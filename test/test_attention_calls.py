@@ -215,6 +215,42 @@ def test_models_of_another_dtype(dtype):
     assert all(0 < row['others'] < 1 and math.isfinite(row['query']) for row in report)
 
 
+class Mixed(torch.nn.Module):
+    """Enters autocast itself, so that its attention gets features in half precision."""
+
+    def __init__(self, attention, is_pair=False):
+        super().__init__()
+        self.lin, self.attention, self.is_pair = torch.nn.Linear(6, 6), attention, is_pair
+
+    def forward(self, x, **arguments):
+        with torch.autocast('cpu', torch.bfloat16):
+            z = self.lin(x)
+            return self.attention((z, z) if self.is_pair else z, **arguments)
+
+
+@pytest.mark.parametrize('is_pair', [False, True])
+@pytest.mark.parametrize(
+    ('attention', 'names'),
+    [
+        (KernelAttentionConv(6, 8, position_channels=6), ('position',)),
+        (SGFormerConv(6, 8), ()),
+        (JaccardSubtractorConv(6, 8, 2, 'subtractor'), ('edge_index',)),
+    ],
+    ids=['kernel', 'SGFormer', 'subtractor'],
+)
+def test_models_that_enter_autocast(attention, names, is_pair):
+    """Weights are computed after the call, outside autocast, where the dtypes did not fit."""
+    model, x = Mixed(attention, is_pair), torch.randn(12, 6)
+    arguments = {'position': x.bfloat16(), 'edge_index': EDGES}
+    arguments = {name: arguments[name] for name in names}
+    (row,) = attention_report(model, x, num_rows=12, **arguments)
+    z = model.lin(x)
+    arguments = {name: x if name == 'position' else EDGES for name in names}
+    (expected,) = attention_report(attention, (z, z) if is_pair else z, num_rows=12, **arguments)
+    for measure in ('others', 'entropy', 'key'):
+        assert row[measure] == pytest.approx(expected[measure], rel=0.02), measure
+
+
 @pytest.mark.cuda
 def test_models_on_a_gpu():
     device = 'cuda' if torch.cuda.is_available() else 'cpu'

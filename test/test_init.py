@@ -64,6 +64,24 @@ def test_parameters_are_those_of_the_formula(bias):
         assert similarity.argmax(1).unique().numel() == 3
 
 
+def test_a_model_that_enters_autocast():
+    conv = KernelAttentionConv(4, 4, **MAP)
+    x, group = groups()
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = conv
+
+        def forward(self, x):
+            with torch.autocast('cpu', torch.bfloat16):
+                return self.conv(x.bfloat16())
+
+    kmeans_(Model(), x, sharpness=200)
+    nearest = conv.feature_map(keys_of(conv, x))[:, 0].argmax(1)
+    assert len(torch.stack([group, nearest]).unique(dim=1).t()) == 3
+
+
 def test_second_layer_starts_at_what_the_first_returns():
     x, _ = groups()
     first, second = (KernelAttentionConv(4, 4, **MAP) for _ in range(2))

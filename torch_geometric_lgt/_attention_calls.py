@@ -17,9 +17,11 @@ from torch_geometric_lgt import nn
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees
+from torch_geometric_lgt.functional.numerics import convert
 from torch_geometric_lgt.functional.segment import node_to_graph
 from torch_geometric_lgt.nn import DegreeMaskedAttention, JaccardSubtractorConv
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
+from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._streaming.stream import evaluation
 
 LAYERS = [name for name in nn.__all__ if issubclass(getattr(nn, name), AttentionLayer)]
@@ -50,7 +52,8 @@ class AttentionRows(NamedTuple):
 
 
 class AttentionCall:
-    r"""Stores one call of an attention layer.
+    r"""Stores one call of an attention layer. Features and positions are stored in the dtype of
+    the parameters, which those of a model that enters autocast itself need not have.
 
     Args:
         name (str): The path of the layer in its model.
@@ -60,8 +63,12 @@ class AttentionCall:
     """
 
     def __init__(self, name: str, layer: Any, arguments: dict[str, Any], output: Tensor) -> None:
-        self.name, self.layer, self.arguments, self.output = name, layer, arguments, output
-        x = arguments['x']
+        dtype = reference(layer).dtype
+        inputs = {key: arguments[key] for key in ('x', 'position') if key in arguments}
+        inputs = {key: _converted(value, dtype) for key, value in inputs.items()}
+        self.name, self.layer, self.output = name, layer, output
+        self.arguments = arguments | inputs
+        x = self.arguments['x']
         self.x_src, self.x_dst = (x, x) if isinstance(x, Tensor) else x
 
     @property
@@ -174,6 +181,16 @@ class AttentionCall:
         if degree is not None or not isinstance(self.layer, DegreeMaskedAttention):
             return degree
         return degrees(edge_list(self.arguments['edge_index'], num_nodes, num_nodes), num_nodes)
+
+
+def _converted(value: Any, dtype: torch.dtype) -> Any:
+    r"""Returns a tensor, or both of a pair, in :obj:`dtype`, and :obj:`None` unchanged. A pair of
+    the same tensor twice stays one."""
+    if not isinstance(value, (tuple, list)):
+        return convert(value, dtype)
+    source, target = value
+    converted = convert(source, dtype)
+    return converted, converted if target is source else convert(target, dtype)
 
 
 @contextlib.contextmanager
