@@ -13,6 +13,7 @@ BATCHES = {
     'unsorted': (torch.tensor([3, 0, 3, 1, 0, 3, 1, 6, 3]), None, 9, 9),
     'many': (torch.arange(8).repeat_interleave(3), None, 24, 24),
     'bipartite': (torch.tensor([0, 2, 0, 1, 2]), torch.tensor([2, 2, 0, 3, 1, 0, 1, 2]), 5, 8),
+    'without keys': (torch.empty(0, dtype=torch.long), torch.tensor([0, 1, 1]), 0, 3),
 }
 
 

@@ -158,6 +158,7 @@ def sgformer_attention(
     if batch_q is not None and batch_k is not None:
         same = (batch_q[:, None] == batch_k[None, :]).to(weight.dtype)
     weight = weight * (same / same.sum(1, keepdim=True).clamp(min=1))[..., None]
+    total = weight.sum(1)
     return (own + torch.einsum('ijh,jhd->ihd', weight, v)) * inverse_denominators(
-        torch.ones_like(weight[:, 0]), weight.sum(1), q.shape[2], norm
+        torch.ones_like(total), total, q.shape[2], norm
     )
