@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attention_layers import LAYERS
 from constants import BY_OPERATORS
 from gradients import gradients, leaves_of
 from torch_geometric.data import Data
@@ -345,3 +346,19 @@ def test_features_of_a_module_have_one_row_for_each_node_and_head(function):
 def test_temperatures_that_overflow_are_named(temperature):
     with pytest.raises(ValueError, match="'temperature' must be positive and finite"):
         KernelAttentionConv(8, 8, 2, temperature=temperature)
+
+
+@pytest.mark.parametrize('is_small', [False, True], ids=['operators', 'formulas'])
+@pytest.mark.parametrize('name', [name for name in LAYERS if 'degree' not in name])
+def test_shapes_on_the_meta_device(name, is_small, constants):
+    """Sizes of a model too large to be made, as layers of PyG compute them. PyTorch knows no
+    autocast there, and asking for it was an error."""
+    if not is_small:
+        constants(plain_elements=BY_OPERATORS)
+    layer = LAYERS[name]().to('meta')
+    x = torch.empty(100, 6, device='meta', requires_grad=True)
+    out = layer(x)
+    out.sum().backward()
+    assert out.shape == (100, layer.out_channels)
+    assert x.grad.shape == x.shape
+    assert all(part.grad.shape == part.shape for part in layer.parameters())

@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional.feature_maps import unit_rows
-from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
+from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype, without_autocast
 
 CHUNK_ELEMENTS = 1 << 20
 
@@ -227,7 +227,7 @@ def _log_potential(left: Tensor, right: Tensor) -> Tensor:
     Row :math:`i` of both belongs to the same row of the loss; only pairs :math:`i < j` count.
     Autocast is switched off: half precision would not give exactly 0 for a distance of 0.
     """
-    with torch.autocast(left.device.type, enabled=False):
+    with without_autocast(left.device.type):
         logits = left @ right.t()
     earlier = logits.new_ones(logits.shape[:1] * 2, dtype=torch.bool).tril()
     logits[:, : logits.size(0)].masked_fill_(earlier, -torch.inf)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from torch_geometric_lgt.functional._engine.custom_op import first_order, reverse_mode_only
+from torch_geometric_lgt.functional.numerics import without_autocast
 
 RowTensors = tuple[Tensor | None, ...]
 
@@ -58,7 +59,7 @@ class _ChunkedMap(torch.autograd.Function):
         indices, tensors = cast(list[Tensor], list(inputs[:num_indices])), inputs[num_indices:]
         ctx.function, ctx.step, ctx.num_indices = function, step, num_indices
         ctx.save_for_backward(*inputs)
-        with torch.autocast(indices[0].device.type, enabled=False):
+        with without_autocast(indices[0].device.type):
             chunks = [function(span, *_rows(tensors, at)) for span, at in _chunks(indices, step)]
             return torch.cat(chunks)
 
@@ -78,7 +79,7 @@ class _ChunkedMap(torch.autograd.Function):
                 for row, need in zip(rows, needed, strict=True)
                 if row is not None and need
             ]
-            with torch.enable_grad(), torch.autocast(grad.device.type, enabled=False):
+            with torch.enable_grad(), without_autocast(grad.device.type):
                 out = ctx.function(span, *rows)
             grads = iter(torch.autograd.grad(out, leaves, grad[span], materialize_grads=True))
             for position, total in enumerate(totals):

@@ -15,6 +15,7 @@ from torch.nn import Parameter
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
+from torch_geometric_lgt.functional.numerics import without_autocast
 from torch_geometric_lgt.functional.tracing import is_watched
 
 PLAIN_TENSORS = {Tensor, Parameter}
@@ -132,7 +133,7 @@ def is_eager(values: Sequence[Any]) -> bool:
 def _without_autocast(function: Callable) -> Callable:
     def run(*values: Any) -> Any:
         first = next(value for value in values if isinstance(value, Tensor))
-        with torch.autocast(first.device.type, enabled=False), torch.cuda.device_of(first):
+        with without_autocast(first.device.type), torch.cuda.device_of(first):
             return function(*values)
 
     return run

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional._engine.gram import affine_ratio, centres, gram
 from torch_geometric_lgt.functional.attention.state import AttentionState
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, rounding_share
-from torch_geometric_lgt.functional.numerics import convert
+from torch_geometric_lgt.functional.numerics import convert, without_autocast
 from torch_geometric_lgt.functional.segment import Segments
 
 
@@ -24,7 +24,7 @@ def gram_state(
     Keys and values must be linear parts (Linear layers) of the same input, and the feature map must
     be linear. The state is in double precision and contains the sums of squares of the queries.
     """
-    with torch.autocast(keys.x.device.type, enabled=False):
+    with without_autocast(keys.x.device.type):
         shared = queries.x is keys.x and targets is sources
         key_centre = centres(keys.x, sources)
         query_centre = key_centre if shared else centres(queries.x, targets)
@@ -55,7 +55,7 @@ def gram_read(
     output is a ratio of two affine maps of the input. The values :obj:`self_values` of the queries,
     if given, are included with weight 1. :obj:`targets` says which query belongs to which graph.
     """
-    with torch.autocast(queries.x.device.type, enabled=False):
+    with without_autocast(queries.x.device.type):
         centre = centres(queries.x, targets)
         sums = state.sums.double()
         query = _map(queries, queries.heads, centre.double())

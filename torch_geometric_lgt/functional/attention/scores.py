@@ -14,7 +14,7 @@ from torch_geometric_lgt.functional._engine.features import scaled
 from torch_geometric_lgt.functional._engine.layout import rows, split
 from torch_geometric_lgt.functional.attention.state import AttentionState
 from torch_geometric_lgt.functional.inputs import KernelInput, rounding_share
-from torch_geometric_lgt.functional.numerics import without_cancellation
+from torch_geometric_lgt.functional.numerics import without_autocast, without_cancellation
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph
 
 
@@ -203,7 +203,7 @@ def _evaluated(inputs: KernelInput, nodes: Tensor) -> KernelInput:
     r"""Returns the queries or keys of the node ids :obj:`nodes` ``[n]`` with an evaluated linear
     part (Linear layer): :obj:`x` of the result is ``[n, H * C]``."""
     inputs = inputs.aligned()
-    with torch.autocast(inputs.x.device.type, enabled=False):
+    with without_autocast(inputs.x.device.type):
         x = Affine(inputs.x, (inputs.weight, inputs.bias, inputs.scale))(nodes)[1]
     mask = None if inputs.mask is None else inputs.mask[nodes]
     return replace(inputs, x=x, weight=None, bias=None, scale=1.0, mask=mask, self_value=None)

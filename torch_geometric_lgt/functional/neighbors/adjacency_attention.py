@@ -13,6 +13,7 @@ from torch_geometric_lgt.functional.numerics import (
     inverse_of,
     largest_power,
     neutral,
+    without_autocast,
 )
 
 CHUNK_ELEMENTS = 1 << 22
@@ -64,7 +65,7 @@ def adjacency_attention(
     Raises:
         ValueError: If :obj:`feature_map` is unknown or :obj:`projection` does not fit it.
     """
-    with torch.autocast(v.device.type, enabled=False):
+    with without_autocast(v.device.type):
         weight, total = _weights_and_sums(
             q, k, edge_index, feature_map, projection, scale, power, edge_weight
         )
@@ -86,7 +87,7 @@ def adjacency_scores(
 ) -> Tensor:
     r"""Computes the weight ``[E, H]`` of each edge in :meth:`adjacency_attention`, the share of its
     source in the output of its target. The arguments are those of :meth:`adjacency_attention`."""
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q.device.type):
         weight, total = _weights_and_sums(
             q, k, edge_index, feature_map, projection, scale, power, edge_weight
         )

@@ -10,6 +10,7 @@ from torch.nn import Embedding, Linear
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.functional.neighbors.hops import degrees
+from torch_geometric_lgt.functional.numerics import without_autocast
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.nn._layers.input_checks import check_devices
@@ -238,7 +239,7 @@ class DegreeMaskedAttention(KernelLayer):
                     'as that',
                     stacklevel=4,
                 )
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x.device.type):
             embedding = embedding_rows(self.degree_embedding, self.max_degree + 1)
             output = linear_part(self.lin_degree, embedding).output()
             table = output.sigmoid().squeeze(1)  # one value per degree, not per node

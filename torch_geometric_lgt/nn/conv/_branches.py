@@ -14,7 +14,7 @@ from torch_geometric_lgt.functional.neighbors.edge_attention import (
 )
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
-from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.numerics import compute_dtype, without_autocast
 from torch_geometric_lgt.nn._layers.input_checks import check_not_negative
 
 KERNELS = ('softmax', 'jaccard', 'subtractor', 'mean')
@@ -53,7 +53,7 @@ class Branch(NamedTuple):
         r"""Computes the queries or keys of the branch, ``[N, H * C]``, in at least single
         precision. Rounded ones would give the difference of close numbers the wrong sign, and the
         distance of the subtractor a gradient of the wrong sign."""
-        with torch.autocast(part.x.device.type, enabled=False):
+        with without_autocast(part.x.device.type):
             return self.select(part).output()
 
 
