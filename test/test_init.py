@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from torch.nn.utils import prune
 
 from torch_geometric_lgt._attention_calls import recorded_calls
 from torch_geometric_lgt.init import kmeans_
@@ -163,3 +164,14 @@ def test_refuses_pair_of_sizes():
     conv = KernelAttentionConv((4, 5), 4, **MAP)
     with pytest.raises(ValueError, match=r'inputs of one size .* Kernel.* \(got 5 and 4\)'):
         kmeans_(conv, (torch.randn(6, 4), torch.randn(7, 5)))
+
+
+@pytest.mark.parametrize('part', ['lin_query', 'lin_key'])
+def test_refuses_parts_of_two_kinds(part):
+    """A pruned layer has other parameters than the plain one that takes them."""
+    conv = KernelAttentionConv(4, 8, **MAP)
+    prune.l1_unstructured(getattr(conv, part), 'weight', 0.3)
+    before = copy.deepcopy(conv.state_dict())
+    with pytest.raises(ValueError, match=r"'lin_query' and 'lin_key' of one kind .*weight_orig"):
+        kmeans_(conv, groups()[0])
+    torch.testing.assert_close(conv.state_dict(), before, rtol=0, atol=0)

@@ -72,8 +72,9 @@ def kmeans_(
 
     Raises:
         ValueError: If no layer that the model calls has a learned feature map. If such a layer has
-            fewer different keys than features, or inputs of two sizes, which cannot share a
-            projection. If :obj:`sharpness` is not positive and finite. The model is then as before.
+            fewer different keys than features, or inputs of two sizes or :obj:`lin_query` and
+            :obj:`lin_key` of two kinds, which cannot share a projection. If :obj:`sharpness` is not
+            positive and finite. The model is then as before.
 
     Example:
         >>> import torch
@@ -126,6 +127,13 @@ def _start(call: AttentionCall, sharpness: float, seed: int) -> None:
         raise ValueError(
             f"'model' must have inputs of one size for queries and keys in {call.name} (got "
             f'{layer.lin_query.in_features} and {layer.lin_key.in_features})'
+        )
+    if layer.lin_query.state_dict().keys() != layer.lin_key.state_dict().keys():
+        raise ValueError(
+            f"'model' must have 'lin_query' and 'lin_key' of one kind in {call.name}, which share "
+            f'their parameters (got {list(layer.lin_query.state_dict())} and '
+            f'{list(layer.lin_key.state_dict())}); prune, normalise or adapt one of them after '
+            'this call'
         )
     if layer.lin_key.bias is not None:
         layer.lin_key.bias.sub_(_keys(call).mean(0))
