@@ -5,6 +5,7 @@ import torch
 from torch.export import Dim, export
 
 from torch_geometric_lgt.nn import (
+    AdjacencyMaskedAttention,
     DIFFormer,
     GraphTransformer,
     LiteGT,
@@ -55,6 +56,18 @@ def test_exported_models_serve_graphs_of_every_size(name, sizes):
     for num_nodes, num_edges in ((12, 30), (2, 2), (3, 71), (200, 5), (500, 2000)):
         args, kwargs = graph(name, num_nodes, num_edges)
         torch.testing.assert_close(program(*args, **kwargs), model(*args, **kwargs))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize('name', ['edge loss', 'adjacency'])
+def test_strict_exports_run(name):
+    """Their weights of edges are checkpointed in compiled code, which a strict export kept as an
+    operator that no program can run."""
+    model = _EdgeLoss() if name == 'edge loss' else AdjacencyMaskedAttention(6, heads=2)
+    shapes = ({0: Dim.AUTO}, {1: Dim.AUTO})
+    program = export(model.eval(), graph('', 12, 30)[0], dynamic_shapes=shapes, strict=True)
+    args = graph('', 40, 90)[0]
+    torch.testing.assert_close(program.module()(*args), model(*args))
 
 
 class _EdgeLoss(torch.nn.Module):
