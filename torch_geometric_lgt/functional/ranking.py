@@ -9,7 +9,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from torch_geometric_lgt.functional.neighbors.hops import ranges
-from torch_geometric_lgt.functional.numerics import chunk_elements
+from torch_geometric_lgt.functional.numerics import (
+    chunk_elements,
+    compute_dtype,
+    without_autocast,
+)
 
 Scores = Callable[[Tensor], Tensor]
 CHUNK_ELEMENTS = 1 << 20  # scores at once
@@ -82,22 +86,31 @@ def rule_of(bits: Tensor) -> str | float:
 
 def cosine_scores(users: Tensor, items: Tensor) -> Scores:
     r"""Returns a function from row numbers ``[B]`` of :obj:`users` ``[U, D]`` to the cosines
-    ``[B, I]`` with all rows of :obj:`items` ``[I, D]``."""
-    unit_users, unit_items = normalize(users, eps=SHORTEST), normalize(items, eps=SHORTEST)
-    return lambda part: unit_users[part] @ unit_items.t()
+    ``[B, I]`` with all rows of :obj:`items` ``[I, D]``. They are in at least single precision,
+    because half precision makes the cosines of many items equal."""
+    unit_users, unit_items = (
+        normalize(rows.to(compute_dtype(rows.dtype)), eps=SHORTEST) for rows in (users, items)
+    )
+
+    def scores(part: Tensor) -> Tensor:
+        with without_autocast(items.device.type):
+            return unit_users[part] @ unit_items.t()
+
+    return scores
 
 
 def item_factor(rule: str | float, items: Tensor, degree: Tensor | None = None) -> Tensor:
     r"""Returns the factors ``[I]`` that turn cosines with :obj:`items` ``[I, D]`` into the scores
-    of a rule.
+    of a rule, in the dtype of these cosines.
 
     For :obj:`"inner"` they are the lengths of the rows of :obj:`items`, and the scores rank as
     inner products do. For :obj:`"cosine"` they are 1. For a number they are this power of
     :obj:`degree` ``[I]``, with degrees of at least 1.
 
     Raises:
-        ValueError: If a power of a degree is 0 or infinite in the dtype of :obj:`items`.
+        ValueError: If a power of a degree is 0 or infinite in this dtype.
     """
+    items = items.to(compute_dtype(items.dtype))
     if rule == 'inner':
         return items.norm(dim=1).clamp(min=SHORTEST)
     if isinstance(rule, str):

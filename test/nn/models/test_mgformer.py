@@ -259,6 +259,22 @@ def test_the_rule_is_kept_with_the_weights(rule):
     assert model.scoring == 'inner'
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('rule', ['inner', 'cosine', 0.3])
+def test_half_precision_ranks_as_its_rows_do(rule, dtype):
+    """An item with a row of zeros came first in float16, and bfloat16 made many scores equal."""
+    model = MGFormer(20, 200, 8, degree=torch.arange(220), num_layers=0).to(dtype)
+    with torch.no_grad():
+        model.embedding.weight[57] = 0
+    precise = deepcopy(model).double()
+    expected = precise.recommend(k=200, scoring=rule)
+    top = model.recommend(k=20, scoring=rule)
+    assert torch.equal(top, expected[:, :20])
+    assert not bool((top == 57).any())
+    with torch.autocast('cpu', torch.bfloat16):
+        assert torch.equal(precise.float().recommend(k=20, scoring=rule), top)
+
+
 def test_unknown_rules_end_in_an_error():
     model = make()
     for rule in ('dot', float('nan'), float('inf'), True, None, torch.tensor(0.1)):
