@@ -378,6 +378,49 @@ def test_from_data():
     assert MGFormer.from_data(data, 4, attr_name='other').structural_encoding is None
 
 
+def test_from_data_with_adjacency_matrices():
+    data = HeteroData()
+    data['user'].num_nodes, data['item'].num_nodes = USERS, ITEMS
+    edges = EDGES - torch.tensor([[0], [USERS]])
+    data['user', 'rates', 'item'].edge_index = edges
+    expected = MGFormer.from_data(data, 4).degree
+    for weight in (torch.ones(8), torch.arange(1.0, 9)):
+        matrix = torch.sparse_coo_tensor(edges.flip(0), weight, (ITEMS, USERS)).to_sparse_csr()
+        sparse = HeteroData()
+        sparse['user'].num_nodes, sparse['item'].num_nodes = USERS, ITEMS
+        sparse['user', 'rates', 'item'].adj_t = matrix
+        assert torch.equal(MGFormer.from_data(sparse, 4).degree, expected)
+
+
+def test_from_data_without_what_it_needs():
+    """An id of a user beyond the last one counted as an item."""
+    empty = torch.empty((2, 0), dtype=torch.long)
+    for sizes, edges, encoded, message in (
+        (
+            (2, 3),
+            [[0, 2], [1, 1]],
+            (),
+            r"'edge_index' must hold source ids from 0 to 1 \(got 0 to 2",
+        ),
+        ((2, 0), empty, (), r"'data' must have users and items \(got {'user': 2, 'item': 0}\)"),
+        (
+            (2, 3),
+            None,
+            (),
+            r"'data' must have two node types.* edges .*\['user', 'item'\] and \[\]",
+        ),
+        ((2, 3), empty, ('user',), "'attr_name' must be .*got 'svd_pe', which only 'user' has"),
+    ):
+        data = HeteroData()
+        data['user'].num_nodes, data['item'].num_nodes = sizes
+        if edges is not None:
+            data['user', 'rates', 'item'].edge_index = torch.as_tensor(edges)
+        for name in encoded:
+            data[name].svd_pe = torch.ones(data[name].num_nodes, 2)
+        with pytest.raises(ValueError, match=message):
+            MGFormer.from_data(data)
+
+
 @pytest.mark.parametrize(
     ('make', 'layers'),
     [

@@ -14,7 +14,7 @@ from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
+from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees, edges_into
 from torch_geometric_lgt.functional.ranking import rule_bits
 from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_unused
@@ -194,28 +194,36 @@ class MGFormer(Recommender):
         ``state_dict``.
 
         Raises:
-            ValueError: If the data is no HeteroData, or the number of its node types is not two.
+            ValueError: If the data is no HeteroData, the number of its node types is not two, a
+                type has no nodes, or there are no edges. If an edge names a node that does not
+                exist, or only one node type has the encodings.
         """
         if not isinstance(data, HeteroData):
             raise ValueError(
                 "'data' must be a HeteroData of users and items, as InteractionDataset makes (got "
                 f'{type(data).__name__})'
             )
-        if len(data.node_types) != 2:
+        names = list(data.node_types)
+        ends = {name for source, _, target in data.edge_types for name in (source, target)}
+        if len(names) != 2 or not ends or not ends <= set(names):
             raise ValueError(
-                f"'data' must have two node types, users and items (got {data.node_types})"
+                "'data' must have two node types, users and items, and edges of these types only "
+                f'(got {names} and {data.edge_types})'
             )
-        num_users, num_items = (data[name].num_nodes for name in data.node_types)
-        num_nodes = num_users + num_items
-        degree = degrees(
-            edge_list(data.to_homogeneous(node_attrs=[]).edge_index, num_nodes, num_nodes),
-            num_nodes,
-        )
-        encoding = (
-            torch.cat([data[name][attr_name] for name in data.node_types])
-            if attr_name in data.node_attrs()
-            else None
-        )
+        sizes = {name: data[name].num_nodes for name in names}
+        if not all(sizes.values()):
+            raise ValueError(
+                f"'data' must have users and items (got {sizes}); set num_nodes of both node types"
+            )
+        encoded = [name for name in names if attr_name in data[name]]
+        if len(encoded) == 1:
+            raise ValueError(
+                f"'attr_name' must be an attribute of both node types, or of neither (got "
+                f'{attr_name!r}, which only {encoded[0]!r} has)'
+            )
+        num_users, num_items = sizes.values()
+        degree = _degrees(data, sizes)
+        encoding = torch.cat([data[name][attr_name] for name in names]) if encoded else None
         kwargs = {
             'structural_encoding': encoding,
             'degree': degree,
@@ -484,6 +492,23 @@ class MGFormer(Recommender):
             f'{self.__class__.__name__}({self.num_users}, {self.num_items}, '
             f'{self.embedding_dim}, num_layers={self.num_layers})'
         )
+
+
+def _degrees(data: HeteroData, sizes: dict[str, int]) -> Tensor:
+    r"""Counts the distinct neighbours of each node over all edge types in either direction,
+    ``[N]``, for two node types of the given :obj:`sizes`.
+
+    Raises:
+        TypeError: If an edge type has neither :obj:`edge_index` nor :obj:`adj_t`.
+        ValueError: If an id is outside the nodes of its type.
+    """
+    first, second = sizes
+    start, pairs = {first: 0, second: sizes[first]}, []
+    for (source, _, target), store in zip(data.edge_types, data.edge_stores, strict=True):
+        name = 'adj_t' if 'adj_t' in store and 'edge_index' not in store else 'edge_index'
+        edges, _ = weighted_edges(store.get(name), sizes[source], sizes[target], argument=name)
+        pairs.append(edges + edges.new_tensor([[start[source]], [start[target]]]))
+    return degrees(torch.cat(pairs, 1), sum(sizes.values()))
 
 
 def _rows_of(array: Tensor, device: torch.device, nodes: Tensor) -> Tensor:
