@@ -9,7 +9,7 @@ from torch import Tensor
 from benchmarks.common.names import unknown
 from benchmarks.common.training import fingerprint
 from benchmarks.recommendation.models import embedding_scoring
-from benchmarks.recommendation.ranking import Rule, Scoring, evaluate
+from benchmarks.recommendation.ranking import LENGTH, Rule, Scoring, evaluate
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.datasets._sources import SOURCES
 from torch_geometric_lgt.datasets._split import SPLITS
@@ -33,7 +33,12 @@ def load(root: str, name: str) -> InteractionDataset:
 
 
 class Task:
-    r"""Holds the pairs ``[2, E]`` of a data set by part, and chooses and measures recommenders."""
+    r"""Holds the pairs ``[2, E]`` of a data set by part, and chooses and measures recommenders.
+
+    Raises:
+        ValueError: If the data set has too few items for a ranking, or no pair for validation or
+            for test.
+    """
 
     def __init__(self, root: str, name: str, device: torch.device) -> None:
         dataset = load(root, name)
@@ -43,6 +48,13 @@ class Task:
             self.data['user', 'rates', 'item'][f'{part}_edge_label_index'].to(device)
             for part in SPLITS
         )
+        pairs = {'validation': self.valid.size(1), 'test': self.test.size(1)}
+        if self.num_items < LENGTH or not all(pairs.values()):
+            raise ValueError(
+                f'{name!r} must have at least {LENGTH} items, and pairs for validation and test '
+                f'(got {self.num_items} items and {pairs}); a user with three choices has '
+                'pairs in all parts'
+            )
         self.nodes = self.train + self.train.new_tensor([[0], [self.num_users]])
 
     @property

@@ -11,6 +11,7 @@ from torch_geometric.metrics import LinkPredMetricCollection, LinkPredNDCG, Link
 from torch_geometric_lgt.functional.ranking import History, Scores, best_items, user_chunks
 
 Rule = str | float  # of a ranking, as in MGFormer.scoring
+LENGTH = 20  # of the rankings in results
 
 
 class Scoring(NamedTuple):
@@ -48,7 +49,7 @@ def evaluate(
     pairs: Tensor,
     seen: Tensor,
     num_users: int,
-    k: int = 20,
+    k: int = LENGTH,
     groups: dict[str, Tensor] | None = None,
 ) -> dict[Rule, dict[str, float]]:
     r"""Computes recall and NDCG of the full ranking for each rule, as means over the users with a

@@ -4,6 +4,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from benchmarks.common.results import DataError
 from benchmarks.recommendation import __main__ as recommendation
 from benchmarks.recommendation import run as recommendation_run
 from benchmarks.recommendation.datasets import Task
@@ -152,3 +153,18 @@ def test_seconds_of_epochs_in_turn(world):
     seconds = epochs.measure(str(world / 'data'), 'tiny', models, 2)
     assert list(seconds) == models
     assert all(len(values) == 2 and min(values) > 0 for values in seconds.values())
+
+
+@pytest.mark.parametrize(
+    ('lines', 'got'),
+    [
+        (['0 0 1 2 3 4', '1 0 5 6 7'], "8 items and {'validation': 2, 'test': 2}"),
+        ([f'{user} {user} {user + 1}' for user in range(30)], "31 items and {'validation': 0"),
+        ([f'{user} {user}' for user in range(30)], "30 items and {'validation': 0, 'test': 0}"),
+    ],
+)
+def test_data_that_no_metric_can_be_computed_from(world, lines, got):
+    """Metrics over no users were written as 0, and few items ended in a traceback."""
+    (world / 'data' / 'tiny' / 'raw.txt').write_text('\n'.join(lines))
+    with pytest.raises(DataError, match=rf"'tiny' must have at least 20 items, .*\(got {got}"):
+        run(world, '--model', 'itemknn')
