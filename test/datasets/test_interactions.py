@@ -87,6 +87,28 @@ def test_formats_give_the_same_data(tmp_path, suffix):
     assert pairs(dataset) == [[('a', 'x1'), ('b', 'x1')], [('b', 'x2')], [('b', 'x3')]]
 
 
+def test_line_breaks_within_ids_are_kept(tmp_path):
+    """A compressed file lost the carriage return."""
+    content = b'user_id,item_id\r\n"a\r\nb",1\r\nc,1\r\n'
+    for name, data in {'raw.csv': content, 'raw.csv.gz': gzip.compress(content)}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_bytes(data)
+        assert InteractionDataset(tmp_path, name).user_ids.tolist() == ['a\r\nb', 'c']
+
+
+@pytest.mark.parametrize('other', ['raw.csv', 'raw.txt.gz', 'raw/raw.txt'])
+def test_a_part_is_one_file(tmp_path, other):
+    """The first file was read, and the other was not."""
+    root = write(tmp_path / 'mine', raw_txt='0 1\n')
+    (root / 'mine' / other).parent.mkdir(exist_ok=True)
+    (root / 'mine' / other).write_bytes(b'')
+    with pytest.raises(
+        ValueError, match=rf"'raw' must be one file \(got '.*raw.txt' and '.*{other}"
+    ):
+        InteractionDataset(root, 'mine')
+
+
 TIMES = {
     'integers': ['30', '9', '100', '9'],
     'large integers': [str(2**53 + 1), str(2**53), str(2**53 + 2), str(2**53)],
@@ -167,6 +189,13 @@ def test_ratio_split_counts_and_seed():
     assert np.array_equal(part, assign_splits(user, (0.8, 0.1, 0.1), 3))
     assert not np.array_equal(part, assign_splits(user, (0.8, 0.1, 0.1), 4))
     assert set(assign_splits(user, (1.0, 0.0, 0.0), 3)) == {0}
+
+
+def test_shares_that_are_whole_numbers_are_not_rounded_down():
+    """The product 0.29 * 100 is 28.999999999999996."""
+    for total, ratio in ((100, 0.29), (180, 0.35), (50, 0.58)):
+        part = assign_splits(np.zeros(total, np.int64), (1 - ratio, 0.0, ratio), 0)
+        assert int((part == 2).sum()) == round(ratio * total)
 
 
 def test_leave_one_out_takes_the_last():
@@ -280,6 +309,12 @@ def test_download_of_an_archive(tmp_path, file_server, monkeypatch):
             "'ratios' must be three shares",
         ),
         ({'raw_csv': 'user,item\n1,2\n'}, {}, ValueError, "'columns' must name columns"),
+        (
+            {'raw_csv': 'user_id,item_id\n1,2\n'},
+            {'columns': ('user_id', 'user_id')},
+            ValueError,
+            "'columns' must name two columns.* each once",
+        ),
         (
             {'raw_csv': 'user_id,item_id\n1,2\n\n1,\n'},
             {},

@@ -32,17 +32,24 @@ class Interactions(NamedTuple):
 
 
 def find(folders: list[Path], name: str) -> Path | None:
-    r"""Returns the path of the first file ``name`` with a suffix that :meth:`read` supports, or
-    :obj:`None`. Folders are searched in order, and suffixes in the order of ``SUFFIXES``."""
-    return next(
-        (
-            path
-            for folder in folders
-            for suffix in SUFFIXES
-            if (path := folder / f'{name}{suffix}').is_file()
-        ),
-        None,
-    )
+    r"""Returns the path of the file ``name`` with a suffix that :meth:`read` supports in one of the
+    :obj:`folders`, or :obj:`None`.
+
+    Raises:
+        ValueError: If there are several such files.
+    """
+    paths = [
+        path
+        for folder in folders
+        for suffix in SUFFIXES
+        if (path := folder / f'{name}{suffix}').is_file()
+    ]
+    if len(paths) > 1:
+        raise ValueError(
+            f'{name!r} must be one file (got {" and ".join(repr(str(path)) for path in paths)}); '
+            'remove all but one'
+        )
+    return paths[0] if paths else None
 
 
 def read(path: Path, columns: Sequence[str]) -> Interactions:
@@ -71,7 +78,7 @@ def read(path: Path, columns: Sequence[str]) -> Interactions:
     lines = array('q')
     try:
         with (
-            gzip.open(path, 'rt', encoding='utf-8-sig')
+            gzip.open(path, 'rt', encoding='utf-8-sig', newline='')
             if path.suffix == '.gz'
             else open(path, encoding='utf-8-sig', newline='') as file
         ):

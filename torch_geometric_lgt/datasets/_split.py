@@ -75,9 +75,16 @@ def held_out(total: int, ratios: tuple[float, float, float] | None) -> tuple[int
     """
     if ratios is None:
         return int(total > 2), int(total > 1)
-    counts, train = {}, total - sum(int(ratio * total) for ratio in ratios[1:])
-    for name, ratio in (('test', ratios[2]), ('valid', ratios[1])):
-        raised = int(train > 1 and 0 < ratio * total < 1)
-        counts[name] = int(ratio * total) + raised
+    shares = {'test': _share(ratios[2], total), 'valid': _share(ratios[1], total)}
+    counts, train = {}, total - sum(int(share) for share in shares.values())
+    for name, share in shares.items():
+        raised = int(train > 1 and 0 < share < 1)
+        counts[name] = int(share) + raised
         train -= raised
     return counts['valid'], counts['test']
+
+
+def _share(ratio: float, total: int) -> float:
+    r"""Returns the share of :obj:`total`, without the rounding error of the product, which may make
+    a whole number smaller: 0.29 of 100 is 29."""
+    return round(ratio * total, 9)

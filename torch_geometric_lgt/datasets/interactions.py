@@ -66,8 +66,9 @@ class InteractionDataset(InMemoryDataset):
         pre_transform (callable, optional): Applied once, after reading. (default: :obj:`None`)
 
     Raises:
-        ValueError: If an argument or a file is not as described, a pair is in two parts of the
-            files' split, or two ids differ only by white space around them.
+        ValueError: If an argument or a file is not as described, or a part has several files. If a
+            pair is in two parts of the files' split, or two ids differ only by white space around
+            them.
         FileNotFoundError: If the files are missing and :obj:`name` has no public source.
         RuntimeError: If a download fails.
 
@@ -103,10 +104,10 @@ class InteractionDataset(InMemoryDataset):
             raise ValueError(f"'split' must be one of {METHODS} (got {split!r})")
         check_ratios(ratios)
         check_seed(seed)
-        if isinstance(columns, str) or len(columns) not in (2, 3):
+        if isinstance(columns, str) or len(columns) not in (2, 3) or len({*columns}) < len(columns):
             raise ValueError(
-                "'columns' must name two columns, users and items, or three, then times (got "
-                f'{columns!r})'
+                "'columns' must name two columns, users and items, or three, then times, each once "
+                f'(got {columns!r})'
             )
         self.name = name
         self.split = split
