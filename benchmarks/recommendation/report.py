@@ -62,14 +62,13 @@ def report(source: Path, folder: Path, dataset: str) -> str:
 def model_row(record: Record, default: Record | None) -> dict[str, str]:
     r"""Formats the test metrics of a model beside the published ones."""
     published = PUBLISHED.get(record['dataset'], {}).get(record['model'])
-    gain = mean(default, 'ndcg@20') / mean(record, 'ndcg@20') - 1 if default else None
     return {
         'model': record['model'],
         'channels': ' + '.join(
             str(record['config'][name]) for name in ('dim', 'encoding') if name in record['config']
         ),
         **{name: spread(record, metric) for metric, name in METRICS.items()},
-        'MGFormer is better by': '' if gain is None or record is default else f'{gain:+.1%}',
+        'MGFormer is better by': _change(default, record, 'ndcg@20'),
         'by inner product': ' / '.join(
             f'{mean(record, f"{metric}_inner"):.4f}' for metric in METRICS
         )
@@ -93,14 +92,21 @@ def quoted_row(like: dict[str, str], name: str, figures: tuple[float, float]) ->
 def variant_row(record: Record, base: Record | None) -> dict[str, str]:
     r"""Formats the metrics of a variant of MGFormer, and the change of its validation NDCG against
     the :obj:`base`."""
-    change = mean(record, 'valid_ndcg@20') / mean(base, 'valid_ndcg@20') - 1 if base else None
     return {
         'variant': record['variant'] or 'default',
         'validation NDCG@20': spread(record, 'valid_ndcg@20'),
-        'change': '' if change is None or record is base else f'{change:+.1%}',
+        'change': _change(record, base, 'valid_ndcg@20'),
         **{name: spread(record, metric) for metric, name in METRICS.items()},
         **_effort(record),
     }
+
+
+def _change(record: Record | None, base: Record | None, metric: str) -> str:
+    r"""Formats how much larger a metric of :obj:`record` is than that of :obj:`base`. The text is
+    empty if one is missing, both are the same, or the base is 0."""
+    if record is None or base is None or record is base or mean(base, metric) == 0:
+        return ''
+    return f'{mean(record, metric) / mean(base, metric) - 1:+.1%}'
 
 
 def _effort(record: Record) -> dict[str, str]:

@@ -85,3 +85,15 @@ def test_one_result_is_enough(tmp_path, model, tables):
 def test_no_result_at_all(tmp_path):
     assert report(tmp_path, tmp_path, 'amazon-beauty') == ''
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_figure_of_zero_has_no_ratio(tmp_path):
+    """A model without a hit ended the table in a ZeroDivisionError."""
+    write(tmp_path, 'ease', [0.0])
+    write(tmp_path, 'mgformer', [0.05])
+    write(tmp_path, 'mgformer', [0.0], 'study')
+    write(tmp_path, 'mgformer', [0.05], 'heads-2')
+    folder = tmp_path / 'recommendation'
+    text = report(folder, folder, 'amazon-beauty')
+    assert '| ease |  | 0.0000 | 0.0000 |  |' in text
+    assert '| heads-2 | 0.0500 |  | 0.0500 |' in text
