@@ -60,6 +60,8 @@ def test_given_split_of_text_files(tmp_path):
         data['user', 'rates', 'item'].edge_index, torch.tensor([[1, 1, 0], [1, 0, 0]])
     )
     data.validate(raise_on_error=True)
+    data['user', 'rates', 'item'].edge_index[1] += 3  # ids of nodes
+    assert pairs(dataset)[0] == [(3, 10), (7, 10), (7, 20)]
 
 
 @pytest.mark.parametrize('suffix', ['txt', 'txt.gz', 'csv', 'csv.gz', 'parquet'])

@@ -215,7 +215,7 @@ class InteractionDataset(InMemoryDataset):
             store[f'{name}_edge_label_index'] = torch.from_numpy(
                 np.stack([user, item])[:, part == number]
             )
-        store.edge_index = store.train_edge_label_index
+        store.edge_index = store.train_edge_label_index.clone()
         return user_ids, item_ids, data
 
     def _number(self, kind: str, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
