@@ -82,6 +82,8 @@ def test_states_give_the_same_rows(mask):
     for wrong in ([], [*states, *states]):
         with pytest.raises(ValueError, match="'states' must be one for each of 3 layers"):
             model.get_embedding(states=wrong)
+    with pytest.raises(TypeError, match=r"'states' must be a list of states .got AttentionState"):
+        model.get_embedding(states=states[0])
 
 
 def test_without_layers():

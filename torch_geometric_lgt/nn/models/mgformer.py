@@ -50,8 +50,9 @@ class MGFormer(Recommender):
     item is the inner product of their rows in :math:`\mathbf{H}`. The method :meth:`recommend`
     ranks by these scores unless :attr:`scoring` is set to another rule.
 
-    Differs from the paper, which names neither the residual nor the length :math:`s`. Without the
-    residual, the rows of an untrained layer are close to the mean of all rows.
+    Differs from the paper, which names neither the residual nor the length :math:`s`, nor a bias of
+    queries and keys, which the projections have here. Without the residual, the rows of an
+    untrained layer are close to the mean of all rows.
 
     The class has the methods of :class:`torch_geometric.nn.LightGCN`, with additional arguments
     such as :obj:`nodes` and :obj:`states` of :meth:`get_embedding`.
@@ -267,6 +268,7 @@ class MGFormer(Recommender):
                 :obj:`"adjacency"`. (default: :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
+            TypeError: If :obj:`states` is no list.
             ValueError: If :obj:`nodes` contains neither ids nor one bool per node. If
                 :obj:`edge_weight` is given although the mask is not :obj:`"adjacency"`, or
                 :obj:`states` although it is. If :obj:`states` has not one state for each layer, or
@@ -443,6 +445,8 @@ class MGFormer(Recommender):
         if states is None:
             return
         self._check_mask_of_states()
+        if not isinstance(states, Sequence):
+            raise TypeError(f"'states' must be a list of states (got {type(states).__name__})")
         if len(states) != self.num_layers:
             raise ValueError(
                 f"'states' must be one for each of {self.num_layers} layers (got {len(states)})"
