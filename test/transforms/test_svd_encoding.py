@@ -136,6 +136,17 @@ def test_all_copies_of_repeated_singular_values(name, normalize):
     assert out.svd_pe_mask.tolist() == [(expected > 0).tolist()]
 
 
+@pytest.mark.parametrize(('num_users', 'num_items'), [(60, 50), (1500, 1200)])
+def test_components_without_a_value_are_zero(num_users, num_items):
+    """Their rows were rounding errors, which MGFormer scales to the length of all others."""
+    pairs = random_pairs(40, 30, 600, torch.Generator().manual_seed(0))
+    pairs += [[num_users - 1, num_items - 1], [num_users - 2, num_items - 2]]
+    out = SVDEncoding(4)(bipartite(pairs, num_users, num_items))
+    for side in ('user', 'item'):
+        assert not out[side].svd_pe[40:].any()
+        assert bool((out[side].svd_pe[:30].norm(dim=1) > 0.01).all())
+
+
 def test_padding_beyond_the_rank():
     out = SVDEncoding(5)(bipartite([[0, 0], [1, 0], [2, 1]]))
     assert out['user'].svd_pe.shape == (3, 5)

@@ -4,10 +4,12 @@ from typing import Final
 import numpy as np
 from scipy.linalg import svd
 from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackError, LinearOperator, svds
 
 DENSE_ELEMENTS = 1 << 20
 TOLERANCE, SAME = 1e-6, 1e-10
+ABSENT = 1e-8  # share of a vector's length; parts were above 1e-7, rounding errors below 1e-9
 ROUGH, PRECISE = 1e-3, 1e-5  # SciPy squares them
 SOLVERS: Final = ('propack', 'arpack')
 
@@ -20,7 +22,8 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
 
     :math:`K` is at most :obj:`k`, because triplets of value 0 are left out. Signs are fixed: among
     the entries of a left vector and its right vector, the one of largest magnitude is positive. If
-    the two vectors tie, the entry of the left one is positive.
+    the two vectors tie, the entry of the left one is positive. Entries that are rounding errors
+    only are 0, see :meth:`without_rounding`.
 
     PROPACK computes the triplets, or ARPACK if PROPACK fails. Both may miss some of many equal
     values, so :meth:`complete` searches for missing ones. A small matrix is decomposed as a dense
@@ -34,7 +37,7 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
         return np.zeros((matrix.shape[0], 0)), np.zeros(0), np.zeros((matrix.shape[1], 0))
     if 2 * k > limit or matrix.shape[0] * matrix.shape[1] <= DENSE_ELEMENTS:
         u, s, vt = svd(matrix.toarray(), full_matrices=False)
-        return _canonical(u, s, vt.T, k)
+        return without_rounding(matrix, *_canonical(u, s, vt.T, k))
     reasons = []
     for solver in SOLVERS:
         generator = np.random.default_rng(0)
@@ -47,7 +50,7 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
             continue
         error = defect(matrix, *triplets)
         if error <= TOLERANCE:
-            return triplets
+            return without_rounding(matrix, *triplets)
         reasons.append(f'{solver}: a residual of {error:.1e}, above {TOLERANCE:.0e}')
     raise RuntimeError(
         f'the {k} largest singular values of a {matrix.shape} matrix did not converge '
@@ -94,6 +97,24 @@ def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndar
             return u, s, v
         u, s, v = _canonical(np.c_[u, one], np.r_[s, value], np.c_[v, other.T], k)
     raise np.linalg.LinAlgError('each search returned a larger singular value')
+
+
+def without_rounding(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Triplets:
+    r"""Sets the vectors of each singular triplet to 0 in the connected components of the matrix in
+    which they have less than :obj:`ABSENT` of their length. A component that does not have the
+    singular value has no part in the vectors, and entries there are rounding errors."""
+    num_rows, entries = matrix.shape[0], matrix.tocoo()
+    num_nodes = sum(matrix.shape)
+    edges = csr_array(
+        (entries.data, (entries.row, entries.col + num_rows)), shape=(num_nodes, num_nodes)
+    )
+    count, component = connected_components(edges, directed=False)
+    both = np.concatenate([u, v])
+    members = csr_array(
+        (np.ones(num_nodes), (component, np.arange(num_nodes))), shape=(count, num_nodes)
+    )
+    both[(members @ both**2 < ABSENT**2)[component]] = 0
+    return both[:num_rows], s, both[num_rows:]
 
 
 def _rest(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> LinearOperator:

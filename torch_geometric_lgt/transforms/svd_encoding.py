@@ -29,6 +29,8 @@ from torch_geometric_lgt.transforms._stores import (
 )
 from torch_geometric_lgt.transforms._truncated_svd import truncated_svd
 
+VERSION = 2  # of the encodings in a cache
+
 
 @functional_transform('svd_encoding')
 class SVDEncoding(BaseTransform):
@@ -52,7 +54,8 @@ class SVDEncoding(BaseTransform):
     :math:`\mathbf{V}`, the one of largest magnitude is positive. If an entry of each has this
     magnitude, that of :math:`\mathbf{U}` is positive. If two entries of one vector have it with
     opposite signs, rounding decides. Columns of a repeated singular value are
-    determined up to a rotation only. Columns beyond the rank are 0; the mask (see :obj:`attr_name`)
+    determined up to a rotation only. A node is 0 in each column whose singular value its connected
+    component does not have. Columns beyond the rank are 0; the mask (see :obj:`attr_name`)
     is :obj:`False` for them. All triplets are checked against the matrix: their residuals, their
     orthogonality, and that no larger singular value is left out. If a check fails, the next solver
     tries.
@@ -138,7 +141,7 @@ class SVDEncoding(BaseTransform):
             parts=[
                 matrix.indptr,
                 matrix.indices,
-                [num_rows, num_columns, self.k, self.normalize],
+                [VERSION, num_rows, num_columns, self.k, self.normalize],
                 *([*rows, *columns] if len(rows) != 1 else []),
             ],
             build=lambda: self._encode(matrix, rows, columns),
