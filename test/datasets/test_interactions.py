@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import io
+import tracemalloc
 import zipfile
 from functools import partial
 
@@ -97,6 +98,19 @@ def test_line_breaks_within_ids_are_kept(tmp_path):
         folder.mkdir()
         (folder / name).write_bytes(data)
         assert InteractionDataset(tmp_path, name).user_ids.tolist() == ['a\r\nb', 'c']
+
+
+def test_the_longest_id_does_not_set_the_memory_of_each_row(tmp_path):
+    rows = [f'{row % 50},{row % 7}' for row in range(2000)]
+    root = write(
+        tmp_path / 'mine', raw_csv='\n'.join(['user_id,item_id', f'0,{"x" * 20000}', *rows])
+    )
+    tracemalloc.start()
+    dataset = InteractionDataset(root, 'mine')
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert dataset.item_ids.tolist() == ['0', '1', '2', '3', '4', '5', '6', 'x' * 20000]
+    assert peak < 2000 * 20000
 
 
 @pytest.mark.parametrize('other', ['raw.csv', 'raw.txt.gz', 'raw/raw.txt'])

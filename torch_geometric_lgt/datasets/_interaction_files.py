@@ -20,15 +20,23 @@ WHOLE = re.compile(r'(0|-?[1-9][0-9]*)(\.0+)?')
 SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
 
 
-class Interactions(NamedTuple):
-    r"""Stores the user id and the item id ``[E]`` of each interaction, in the order of the file.
+class Ids(NamedTuple):
+    r"""Stores the ids of a column: interaction :math:`e` has the id ``names[number[e]]``.
 
-    Each array is int64 if all its ids are whole numbers, else it is text. If a text has a NUL
-    character, the array is of objects.
+    :obj:`number` is ``[E]``. :obj:`names` has each id once, or several spellings of a whole number.
+    It is int64 if all ids are whole numbers, else it is text. If a text has a NUL character, it is
+    an array of objects.
     """
 
-    user: np.ndarray
-    item: np.ndarray
+    names: np.ndarray
+    number: np.ndarray
+
+
+class Interactions(NamedTuple):
+    r"""Stores the ids of the user and of the item of each interaction, in the order of the file."""
+
+    user: Ids
+    item: Ids
 
 
 def find(folders: list[Path], name: str) -> Path | None:
@@ -98,7 +106,7 @@ def _interactions(fields: list[list], path: Path, places: Sequence[str]) -> Inte
     users, items = (_ids(values, path) for values in fields[:2])
     if len(fields) > 2:
         order = time_order(fields[2], path, places)
-        users, items = users[order], items[order]
+        users, items = (ids._replace(number=ids.number[order]) for ids in (users, items))
     return Interactions(users, items)
 
 
@@ -200,9 +208,9 @@ def _check_columns(names: Sequence[str], columns: Sequence[str], path: Path) -> 
         )
 
 
-def _ids(values: list, path: Path) -> np.ndarray:
-    r"""Converts the ids of a column to an array: int64 if all ids are whole numbers written without
-    leading zeros, with or without ``.0``, else text.
+def _ids(values: list, path: Path) -> Ids:
+    r"""Converts the ids of a column: to int64 if all ids are whole numbers written without leading
+    zeros, with or without ``.0``, else to text.
 
     Raises:
         ValueError: If an id is empty, NaN, infinite, or a fraction. The error names the
@@ -221,7 +229,17 @@ def _ids(values: list, path: Path) -> np.ndarray:
             f'{str(path)!r} must have two ids in each row (got an empty id, NaN or an infinite '
             f'number in row {row}); remove the row'
         )
-    strings = [_text(value, path) for value in values]
+    numbers: dict[str, int] = {}
+    number = np.fromiter(
+        (numbers.setdefault(_text(value, path), len(numbers)) for value in values),
+        np.int64,
+        len(values),
+    )
+    return Ids(_names(list(numbers)), number)
+
+
+def _names(strings: list[str]) -> np.ndarray:
+    r"""Converts distinct ids to an array, as :class:`Ids` describes it."""
     if any('\0' in string for string in strings):  # arrays of text drop it at the end
         return np.array(strings, dtype=object)
     if all(map(WHOLE.fullmatch, strings)):

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch_geometric.data import HeteroData, InMemoryDataset
 
-from torch_geometric_lgt.datasets._interaction_files import find, read
+from torch_geometric_lgt.datasets._interaction_files import Ids, find, read
 from torch_geometric_lgt.datasets._sources import SOURCES, fetch, warn_of_others
 from torch_geometric_lgt.datasets._split import SPLITS, assign_splits, check_ratios, check_seed
 
@@ -191,7 +191,7 @@ class InteractionDataset(InMemoryDataset):
         item_ids, item = self._number('item', [file.item for file in files.values()])
         part = np.repeat(
             [SPLITS.index(name) if split_by_files else 0 for name in names],
-            [file.user.size for file in files.values()],
+            [file.user.number.size for file in files.values()],
         )
         if user.size == 0:
             raise ValueError(
@@ -218,7 +218,7 @@ class InteractionDataset(InMemoryDataset):
         store.edge_index = store.train_edge_label_index.clone()
         return user_ids, item_ids, data
 
-    def _number(self, kind: str, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    def _number(self, kind: str, columns: list[Ids]) -> tuple[np.ndarray, np.ndarray]:
         r"""Numbers the ids of all files from 0. Returns the distinct ids, ascending, and the number
         of each id in the concatenated :obj:`columns` ``[E]``.
 
@@ -228,12 +228,16 @@ class InteractionDataset(InMemoryDataset):
             ValueError: If :obj:`relabel` is :obj:`False` and the ids are not the whole numbers from
                 0. If two ids differ only by white space around them.
         """
-        if any(column.dtype == object for column in columns):  # text, while others may be numbers
-            columns = [
-                column.astype(str).astype(object) if column.dtype != object else column
-                for column in columns
+        names = [column.names for column in columns]
+        if any(part.dtype == object for part in names):  # text, while others may be numbers
+            names = [
+                part.astype(str).astype(object) if part.dtype != object else part for part in names
             ]
-        ids, number = np.unique(np.concatenate(columns), return_inverse=True)
+        ids, new = np.unique(np.concatenate(names), return_inverse=True)
+        starts = np.cumsum([0, *(part.size for part in names)])
+        number = np.concatenate(
+            [new[start + column.number] for start, column in zip(starts, columns, strict=False)]
+        )
         _check_spaces(kind, ids)
         if not self.relabel and not np.array_equal(ids, np.arange(ids.size)):
             raise ValueError(
