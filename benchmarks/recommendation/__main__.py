@@ -14,7 +14,14 @@ import argparse
 import warnings
 from typing import Any
 
-from benchmarks.common.arguments import add_device, add_root, add_seeds, add_table, script_parser
+from benchmarks.common.arguments import (
+    add_device,
+    add_root,
+    add_seeds,
+    add_table,
+    positive,
+    script_parser,
+)
 from benchmarks.common.results import read_results
 from benchmarks.common.scripts import INTERACTIONS, run_script, source, variant_name
 from benchmarks.common.seeds import with_progress
@@ -22,11 +29,13 @@ from benchmarks.recommendation.report import report
 from benchmarks.recommendation.run import TASK, run
 from benchmarks.recommendation.settings import (
     ARCHITECTURE,
+    COUNTS,
     DEFAULTS,
     HELP,
     STUDIES,
     STUDY,
     defaults,
+    implied,
 )
 from torch_geometric_lgt.datasets._sources import SOURCES
 
@@ -66,7 +75,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     for config in DEFAULTS.values():
         options |= {name: value for name, value in config.items() if options.get(name) is None}
     for name, value in options.items():
-        kind = int if value is None else type(value)
+        kind = positive if name in COUNTS else int if value is None else type(value)
         text, choices = HELP[name]
         group = parser.groups['model' if name in ARCHITECTURE else 'training']
         group.add_argument(
@@ -90,9 +99,18 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
                 'options of one'
             )
         return args, {
-            variant: default | STUDY | changes
+            variant: default | STUDY | implied(changes) | changes
             for variant, changes in {'study': {}, **STUDIES[args.study]}.items()
         }
+    required = implied(overrides)
+    for name, value in required.items():
+        if overrides.get(name, value) != value:
+            option = f'--{name.replace("_", "-")}'
+            parser.error(
+                f'{option} must be {value} with the other options (got {overrides[name]}); leave '
+                'it out'
+            )
+    default |= required
     differing = {name: value for name, value in overrides.items() if value != default[name]}
     return args, {args.variant or variant_name(differing): default | overrides}
 

@@ -44,6 +44,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     'itemknn': {'power': -0.3},
 }
 
+# What a value of a setting asks of another setting, by (setting, value).
+IMPLIED: dict[tuple[str, str], dict[str, Any]] = {
+    ('mask', 'adjacency'): {'refresh': 1},
+    **{('feature_map', name): {'num_features': 0} for name in ('elu', 'relu', 'focused')},
+}
+COUNTS = ('epochs', 'patience', 'every', 'batch_size', 'dim', 'heads', 'refresh')  # at least 1
+
 # Data sets on which an epoch at full width takes too long for one machine.
 NARROW = {'yelp-s3rec': {'dim': 64, 'encoding': 64}}
 
@@ -55,10 +62,10 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
         'no-attention': {'layers': 0},
         'no-encoding': {'encoding': 0},
         'no-mask': {'mask': 'none'},
-        'adjacency-mask': {'mask': 'adjacency', 'refresh': 1},
+        'adjacency-mask': {'mask': 'adjacency'},
         'no-residual': {'residual': False},
-        'elu': {'feature_map': 'elu', 'num_features': 0},
-        'focused': {'feature_map': 'focused', 'num_features': 0},
+        'elu': {'feature_map': 'elu'},
+        'focused': {'feature_map': 'focused'},
     },
     'heads': {f'heads-{heads}': {'heads': heads} for heads in (2, 4)},
     'layers': {f'layers-{layers}': {'layers': layers} for layers in (2, 3)},
@@ -100,10 +107,14 @@ HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # meaning and choices of an op
         'feature map of the attention',
         ('simplex', 'positive', 'orthogonal', 'fourier', 'elu', 'relu', 'focused', 'learned'),
     ),
-    'num_features': ('random features of the feature map; 0: as many as its channels', ()),
+    'num_features': (
+        'random features of the feature map; 0: as many as its channels, which elu, relu and '
+        'focused have',
+        (),
+    ),
     'key_channels': ('channels of queries and keys; 0: those of the values', ()),
     'residual': ('whether the output of a layer is added to its input', ()),
-    'refresh': ('training steps for which the keys are used', ()),
+    'refresh': ('training steps for which the keys are used; 1 with the mask adjacency', ()),
     'encoding': ('channels of the encoding by singular vectors; 0: none', ()),
     'normalize': ('whether the interaction matrix of the encoding is normalised by degrees', ()),
     'encoding_scale': ('factor of the encoding', ()),
@@ -123,6 +134,13 @@ def defaults(model: str, dataset: str) -> dict[str, Any]:
     r"""Returns the configuration of a model on a data set."""
     return DEFAULTS[model] | {
         name: value for name, value in NARROW.get(dataset, {}).items() if name in DEFAULTS[model]
+    }
+
+
+def implied(changes: dict[str, Any]) -> dict[str, Any]:
+    r"""Returns the settings that others in :obj:`changes` ask for."""
+    return {
+        name: value for change in changes.items() for name, value in IMPLIED.get(change, {}).items()
     }
 
 

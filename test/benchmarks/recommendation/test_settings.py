@@ -19,9 +19,26 @@ def test_variants_of_a_study_differ_in_one_respect_from_what_they_have_in_common
     [
         ('--model ease --gamma 1', 'ease does not take --gamma'),
         ('--study heads --gamma 1', 'a study names its own variants'),
+        ('--mask adjacency --refresh 2', '--refresh must be 1 with the other options (got 2)'),
+        ('--feature-map elu --num-features 8', '--num-features must be 0 with the other options'),
+        ('--refresh 0', "argument --refresh: '0' must be an integer of at least 1"),
+        ('--epochs 0', "argument --epochs: '0' must be an integer of at least 1"),
     ],
 )
 def test_bad_options_are_refused(options, message, capsys):
     with pytest.raises(SystemExit):
         recommendation.parse(options.split())
     assert message in capsys.readouterr().err
+
+
+def test_settings_that_others_ask_for():
+    """A mask or a feature map alone ended in a traceback, as did a command of the documentation."""
+    for options, name, value in (
+        ('--mask adjacency', 'refresh', 1),
+        ('--feature-map focused', 'num_features', 0),
+    ):
+        ((variant, config),) = recommendation.parse(options.split())[1].items()
+        assert config[name] == value
+        assert config[name] != recommendation.DEFAULTS['mgformer'][name]
+        spelled = f'{options} --{name.replace("_", "-")} {value}'
+        assert recommendation.parse(spelled.split())[1] == {variant: config}
