@@ -36,8 +36,7 @@ class Task:
     r"""Holds the pairs ``[2, E]`` of a data set by part, and chooses and measures recommenders.
 
     Raises:
-        ValueError: If the data set has too few items for a ranking, or no pair for validation or
-            for test.
+        ValueError: If the data set has too few items for a ranking, or a part without pairs.
     """
 
     def __init__(self, root: str, name: str, device: torch.device) -> None:
@@ -48,10 +47,10 @@ class Task:
             self.data['user', 'rates', 'item'][f'{part}_edge_label_index'].to(device)
             for part in SPLITS
         )
-        pairs = {'validation': self.valid.size(1), 'test': self.test.size(1)}
+        pairs = {part: getattr(self, part).size(1) for part in SPLITS}
         if self.num_items < LENGTH or not all(pairs.values()):
             raise ValueError(
-                f'{name!r} must have at least {LENGTH} items, and pairs for validation and test '
+                f'{name!r} must have at least {LENGTH} items, and pairs of all parts '
                 f'(got {self.num_items} items and {pairs}); a user with three choices has '
                 'pairs in all parts'
             )

@@ -158,9 +158,15 @@ def test_seconds_of_epochs_in_turn(world):
 @pytest.mark.parametrize(
     ('lines', 'got'),
     [
-        (['0 0 1 2 3 4', '1 0 5 6 7'], "8 items and {'validation': 2, 'test': 2}"),
-        ([f'{user} {user} {user + 1}' for user in range(30)], "31 items and {'validation': 0"),
-        ([f'{user} {user}' for user in range(30)], "30 items and {'validation': 0, 'test': 0}"),
+        (['0 0 1 2 3 4', '1 0 5 6 7'], "8 items and {'train': 5, 'valid': 2, 'test': 2}"),
+        (
+            [f'{user} {user} {user + 1}' for user in range(30)],
+            "31 items and {'train': 30, 'valid': 0",
+        ),
+        (
+            [f'{user} {user}' for user in range(30)],
+            "30 items and {'train': 30, 'valid': 0, 'test': 0}",
+        ),
     ],
 )
 def test_data_that_no_metric_can_be_computed_from(world, lines, got):
