@@ -11,6 +11,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import AddLaplacianEigenvectorPE, Compose
 from torch_geometric.utils import (
     barabasi_albert_graph,
+    erdos_renyi_graph,
     grid,
     stochastic_blockmodel_graph,
     to_undirected,
@@ -342,6 +343,27 @@ def test_signs_and_bases_do_not_depend_on_the_start(solver, double, monkeypatch,
         for e in (edges, place[edges])
     )
     torch.testing.assert_close(other, one[order], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('copies', [2, 3])
+def test_signs_and_bases_do_not_depend_on_the_precision(copies):
+    """Copies of a graph, joined node by node: columns whose cubes cancel, and for three copies an
+    eigenvalue twice. Rounding in single precision must not choose among entries that are equal."""
+    node, found = torch.arange(250), []
+    for seed in range(1, 4):
+        torch.manual_seed(seed)
+        edges = erdos_renyi_graph(250, 8 / 250)
+        parts = [edges + 250 * i for i in range(copies)]
+        parts += [
+            torch.stack([node + 250 * i, node + 250 * j]) for i in range(copies) for j in range(i)
+        ]
+        data = Data(edge_index=torch.cat(parts, 1), num_nodes=250 * copies)
+        for dtype in (torch.float32, DOUBLE):
+            torch.set_default_dtype(dtype)
+            found.append(LaplacianPE(8)(data).laplacian_pe.double())
+        torch.set_default_dtype(torch.float32)
+    for single, double in zip(found[::2], found[1::2], strict=True):
+        torch.testing.assert_close(single, double, rtol=0, atol=1e-4)
 
 
 def test_graphs_of_a_batch_as_if_alone():

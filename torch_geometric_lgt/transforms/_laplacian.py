@@ -26,6 +26,7 @@ PARALLEL_NODES = 50_000  # below, a second thread of BLAS makes Lanczos iteratio
 LIMITED = Lock()
 SPARE, MOST_SPARE = 1, 64
 SAME = 1e-8
+SAME_SIZE, SAME_SUM = 1e-3, 1e-4  # far above the errors of single precision
 RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
 # last: LOBPCG for a fifth of all vectors
 FAILURES = (
@@ -212,7 +213,8 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     first one belongs to the node with the longest projection, or to the first of several such
     nodes. The next ones are chosen in the same way from the vectors of the space that are
     orthogonal to the earlier ones. Signs make the sum of the cubes of a vector positive. If this
-    sum is 0, the first entry of largest absolute value is positive.
+    sum is at most ``SAME_SUM`` of the sum of the absolute cubes, the first entry of the largest
+    absolute value is positive.
     """
     if vectors.size == 0:
         return vectors
@@ -221,15 +223,21 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     for first, last in (group for group in bounds if group[1] - group[0] > 1):
         rest = vectors[:, first:last]
         for column in range(first, last):
-            node = np.argmax(np.round((rest**2).sum(1), 8))
+            node = _first_largest((rest**2).sum(1))
             direction = rest[node] / np.linalg.norm(rest[node])
             out[:, column] = rest @ direction
             rest = rest - np.outer(out[:, column], direction)
     cube = out * out * out  # a power takes many times as long
     sign = cube.sum(0)
-    for column in np.flatnonzero(np.abs(sign) <= 1e-8 * np.abs(cube).sum(0)):
-        sign[column] = out[np.argmax(np.round(np.abs(out[:, column]), 8)), column]
+    for column in np.flatnonzero(np.abs(sign) <= SAME_SUM * np.abs(cube).sum(0)):
+        sign[column] = out[_first_largest(np.abs(out[:, column])), column]
     return out * np.where(sign < 0, -1.0, 1.0)
+
+
+def _first_largest(values: np.ndarray) -> int:
+    r"""Returns the position of the first of the largest :obj:`values` ``[N]``, which are not
+    negative. Values that differ from the largest one by at most ``SAME_SIZE`` of it equal it."""
+    return int(np.argmax(values >= (1 - SAME_SIZE) * values.max()))
 
 
 @contextmanager
