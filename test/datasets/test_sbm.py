@@ -224,6 +224,12 @@ def labelled(number):
     return type('Label', (BaseTransform,), {'forward': space['forward'], '__module__': __name__})
 
 
+def inheriting(**attributes):
+    """Makes a class that inherits everything from a class with the given attributes."""
+    base = type('Base', (BaseTransform,), {'__module__': __name__, **attributes})
+    return type('Derived', (base,), {'__module__': __name__})
+
+
 def test_a_set_is_described_in_order():
     """The order in which a set lists texts differs from process to process."""
     assert _described('pre_filter', {'b', 'a', frozenset('dc')}) == "{'a'[], 'b'[], {'c'[], 'd'[]}}"
@@ -241,7 +247,7 @@ def test_each_default_dtype_has_its_own_file(tmp_path):
 
 def test_transforms_that_print_alike_are_told_apart():
     """By numbers of long tensors, by what a transform holds, by the defaults and the code of a
-    function or class, and by the object of a method."""
+    function or class, by what a class inherits, and by the object of a method."""
     long = torch.zeros(5000)
     long[7] = 1
     for one, other in (
@@ -258,6 +264,16 @@ def test_transforms_that_print_alike_are_told_apart():
         (Adds(np.arange(2000).astype(object)), Adds(np.arange(1, 2001).astype(object))),
         (named(nothing_of, 'change'), named(with_default(3), 'change')),
         (labelled(1)(), labelled(2)()),
+        *(
+            (inheriting(forward=nothing_of, part=one)(), inheriting(forward=nothing_of, part=two)())
+            for one, two in (
+                (nothing_of, with_default(3)),
+                (staticmethod(nothing_of), staticmethod(with_default(3))),
+                (property(nothing_of), property(with_default(3))),
+                (5, 6),
+                ([long], [2 * long]),
+            )
+        ),
     ):
         assert _described('pre_transform', one) != _described('pre_transform', other)
         assert _described('pre_transform', one) == _described('pre_transform', one)

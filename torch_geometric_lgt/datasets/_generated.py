@@ -17,6 +17,7 @@ from torch_geometric_lgt._io import DTYPES, cached_tensors, raw_bytes
 from torch_geometric_lgt.datasets._split import check_seed
 
 SPLITS = ('train', 'val', 'test')
+CONSTANTS = (bool, int, float, str, tuple, list, dict, set, frozenset, Tensor, np.ndarray)
 
 
 class GeneratedDataset(InMemoryDataset):
@@ -195,13 +196,17 @@ def _text(value: Any) -> str:
 
 
 def _class(value: type) -> str:
-    r"""Returns a text with the name of a class and the code of its methods."""
-    methods = [
-        f'{name}{_code(part.__code__)}'
-        for name, part in vars(value).items()
-        if isinstance(part, FunctionType)
-    ]
-    return f'{value.__module__}.{value.__qualname__}{"".join(methods)}'
+    r"""Returns a text with the name of a class, and the code of its methods and the constants of
+    the class, inherited ones too."""
+    parts = []
+    for base in value.__mro__:
+        for name, part in vars(base).items():
+            function = getattr(part, '__func__', getattr(part, 'fget', part))
+            if isinstance(function, FunctionType):
+                parts.append(f'{name}{_code(function.__code__)}')
+            elif isinstance(part, CONSTANTS) and not name.startswith('__'):
+                parts.append(f'{name}{_text(part)}')
+    return f'{value.__module__}.{value.__qualname__}{"".join(parts)}'
 
 
 def _code(code: CodeType) -> str:
