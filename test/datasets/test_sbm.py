@@ -183,8 +183,9 @@ def test_raises(tmp_path):
         SBMDataset(tmp_path, 'SBM')
     with pytest.raises(ValueError, match="'split' must be one of"):
         SBMDataset(tmp_path, 'PATTERN', 'valid')
-    with pytest.raises(ValueError, match="'num_graphs' must be positive"):
-        SBMDataset(tmp_path, 'PATTERN', num_graphs=0)
+    for number in (0, 2.5, '3'):
+        with pytest.raises(ValueError, match="'num_graphs' must be at least 1, a whole number"):
+            SBMDataset(tmp_path, 'PATTERN', num_graphs=number)
 
 
 class Adds:

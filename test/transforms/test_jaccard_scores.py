@@ -79,8 +79,9 @@ def test_raises_and_repr():
     )
     with pytest.raises(ValueError, match="'neighbors' must be one of"):
         JaccardScores(neighbors='both')
-    with pytest.raises(ValueError, match="'num_hashes' must be positive"):
-        JaccardScores(num_hashes=0)
+    for number in (0, 2.5, True):
+        with pytest.raises(ValueError, match="'num_hashes' must be at least 1, a whole number"):
+            JaccardScores(num_hashes=number)
     with pytest.raises(ValueError, match="'data' must have an 'edge_index'"):
         JaccardScores()(Data(x=torch.ones(3, 1)))
 

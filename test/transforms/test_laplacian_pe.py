@@ -415,6 +415,8 @@ def test_random_sign_flip():
     assert len(signs) == 8
     with pytest.raises(ValueError, match="'data' must have the attribute 'laplacian_pe'"):
         RandomSignFlip()(Data(x=torch.ones(2, 1)))
+    with pytest.raises(ValueError, match=r"'attr_name' must name columns .* 'y' of \(2,\)"):
+        RandomSignFlip('y')(Data(y=torch.ones(2)))
     assert repr(RandomSignFlip()) == "RandomSignFlip('laplacian_pe')"
 
 

@@ -84,13 +84,18 @@ def test_columns_of_both_types_of_nodes():
 
 
 def test_features_that_take_no_columns():
-    for x in (torch.arange(4)[:, None], torch.eye(4).to_sparse_csr(), torch.eye(4).to_sparse()):
+    for x in (
+        torch.arange(4)[:, None],
+        torch.eye(4).to_sparse_csr(),
+        torch.eye(4).to_sparse(),
+        torch.ones(4, 2, 2),
+    ):
         for transform in (LaplacianPE(1, attr_name=None), SVDEncoding(1, None)):
             with pytest.raises(
                 ValueError,
                 match=(
-                    r"'x' must be dense and of a dtype that holds torch.float32 .* set "
-                    r"'attr_name'"
+                    r"'x' must be dense, of at most two dimensions and of a dtype that holds "
+                    r"torch.float32 .* set 'attr_name'"
                 ),
             ):
                 transform(Data(x=x, edge_index=EDGES))

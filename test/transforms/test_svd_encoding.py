@@ -194,6 +194,8 @@ def test_raises_and_repr():
     data['user', 'knows', 'user'].edge_index = torch.tensor([[0], [0]])
     with pytest.raises(ValueError, match='one node type, or two that every edge type joins'):
         SVDEncoding(1)(data)
+    with pytest.raises(ValueError, match='one node type, or two that every edge type joins'):
+        SVDEncoding(1)(HeteroData())
     with pytest.raises(ValueError, match='source ids from 0 to 0'):
         SVDEncoding(1)(bipartite([[3, 0]], 1, 1))
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from tqdm import tqdm
 
+from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._io import DTYPES, cached_tensors, raw_bytes
 from torch_geometric_lgt.datasets._split import check_seed
 
@@ -48,8 +49,8 @@ class GeneratedDataset(InMemoryDataset):
             raise ValueError(
                 f"'split' must be one of {', '.join(map(repr, SPLITS))} (got {split!r})"
             )
-        if num_graphs is not None and num_graphs < 1:
-            raise ValueError(f"'num_graphs' must be positive (got {num_graphs})")
+        if num_graphs is not None:
+            check_whole('num_graphs', num_graphs, 1)
         check_seed(seed)
         self.name, self.split, self.seed = name, split, int(seed)
         self.num_graphs = self.sizes[split] if num_graphs is None else int(num_graphs)

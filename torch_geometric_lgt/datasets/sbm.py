@@ -51,9 +51,9 @@ class SBMDataset(GeneratedDataset):
             part of the file name, too. (default: :obj:`None`, all graphs)
 
     Raises:
-        ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive, or
-            :obj:`seed` is negative or no whole number. If the ``repr`` of :obj:`pre_transform` or
-            :obj:`pre_filter` differs from run to run, like that of a ``lambda``.
+        ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is no whole number
+            from 1, or :obj:`seed` no whole number from 0. If the ``repr`` of :obj:`pre_transform`
+            or :obj:`pre_filter` differs from run to run, like that of a ``lambda``.
 
     Example:
         >>> from torch_geometric_lgt.datasets import SBMDataset

@@ -52,8 +52,8 @@ class TSPDataset(GeneratedDataset):
             part of the file name, too. (default: :obj:`None`, all graphs)
 
     Raises:
-        ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is not positive, or :obj:`seed` is
-            no whole number from 0. If :obj:`pre_transform` or :obj:`pre_filter` has no
+        ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is no whole number from 1, or
+            :obj:`seed` no whole number from 0. If :obj:`pre_transform` or :obj:`pre_filter` has no
             representation that identifies it, like a ``lambda``.
         ImportError: If the graphs must be generated and elkai or joblib is missing.
 

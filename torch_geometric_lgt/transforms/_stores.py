@@ -205,7 +205,8 @@ def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> N
     :meth:`torch_geometric.transforms.add_positional_encoding.add_node_attr` does the same.
 
     Raises:
-        ValueError: If :obj:`x` is sparse, or its dtype cannot hold the values.
+        ValueError: If :obj:`x` is sparse or has more than two dimensions, or its dtype cannot hold
+            the values.
     """
     if attr_name is not None:
         store[attr_name] = value
@@ -217,12 +218,15 @@ def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> N
     if (
         not isinstance(x, Tensor)
         or x.layout != torch.strided
+        or x.dim() > 2
         or not (x.is_floating_point() or not value.is_floating_point())
     ):
-        form = f'{x.layout} in {x.dtype}' if isinstance(x, Tensor) else type(x).__name__
+        form = type(x).__name__
+        if isinstance(x, Tensor):
+            form = f'{x.layout} of shape {tuple(x.shape)} in {x.dtype}'
         raise ValueError(
-            f"'x' must be dense and of a dtype that holds {value.dtype} to append columns (got "
-            f"{form}); set 'attr_name'"
+            "'x' must be dense, of at most two dimensions and of a dtype that holds "
+            f"{value.dtype} to append columns (got {form}); set 'attr_name'"
         )
     columns = value.to(x.device, x.dtype)
     restored = columns.to(value.device)

@@ -52,8 +52,9 @@ class AttentionNodeSampling(BaseTransform):
     Raises:
         ValueError: If :obj:`factor` is not positive, :obj:`measure` or :obj:`neighbors` is unknown,
             or :obj:`attr_name` is no name. If the data has neither edges nor ``adj_t``, or an edge
-            names a node that does not exist. If :obj:`edge_type` is bipartite, not in the data, or
-            not set for :class:`~torch_geometric.data.HeteroData`.
+            names a node that does not exist. If ``adj_t`` has values other than 1, which are not
+            used: apply the transform to the edges. If :obj:`edge_type` is bipartite, not in the
+            data, or not set for :class:`~torch_geometric.data.HeteroData`.
 
     Example:
         >>> import torch

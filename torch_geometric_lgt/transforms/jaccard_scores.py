@@ -8,6 +8,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
+from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt.functional.neighbors.jaccard import (
     NEIGHBORS,
     check_neighbors,
@@ -60,7 +61,8 @@ class JaccardScores(BaseTransform):
     Raises:
         ValueError: If an argument is out of range, or :obj:`attr_name` is no name. If
             :obj:`cache_dir` is set with :obj:`num_hashes`, whose scores are random. If the data has
-            neither edges nor ``adj_t``, or an edge names a node that does not exist. If
+            neither edges nor ``adj_t``, or an edge names a node that does not exist. If ``adj_t``
+            has values other than 1, which are not used: apply the transform to the edges. If
             :obj:`edge_type` is bipartite, not in the data, or not set for
             :class:`~torch_geometric.data.HeteroData`.
 
@@ -84,8 +86,8 @@ class JaccardScores(BaseTransform):
         cache_dir: str | os.PathLike | None = None,
     ) -> None:
         check_neighbors(neighbors)
-        if num_hashes is not None and num_hashes < 1:
-            raise ValueError(f"'num_hashes' must be positive (got {num_hashes})")
+        if num_hashes is not None:
+            check_whole('num_hashes', num_hashes, 1)
         if num_hashes is not None and cache_dir is not None:
             raise ValueError(
                 "'cache_dir' must be None with 'num_hashes', whose scores are random (got "

@@ -93,8 +93,9 @@ class LaplacianPE(BaseTransform):
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalization` is unknown. If
             the data has neither edges nor ``adj_t``, or an edge names a node that does not exist.
-            If columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite, not in the
-            data, or not set for :class:`~torch_geometric.data.HeteroData`.
+            If ``adj_t`` has values other than 1, which are not used: apply the transform to the
+            edges. If columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite, not
+            in the data, or not set for :class:`~torch_geometric.data.HeteroData`.
         RuntimeError: If no solver converges.
 
     Example:
@@ -207,7 +208,7 @@ class RandomSignFlip(BaseTransform):
             :obj:`None`, for :class:`~torch_geometric.data.Data`)
 
     Raises:
-        ValueError: If :obj:`attr_name` is no name, or the data has no such attribute. If
+        ValueError: If :obj:`attr_name` is no name, or the data has no such columns. If
             :obj:`node_type` is not in the data, or not set for
             :class:`~torch_geometric.data.HeteroData`. If a worker process of a loader applies a
             transform with a :obj:`generator`: each worker would draw the same signs, again in each
@@ -249,10 +250,15 @@ class RandomSignFlip(BaseTransform):
         store = nodes_of(data, self.node_type)
         if self.attr_name not in store:
             raise ValueError(
-                f"'data' must have the attribute {self.attr_name!r} (got {store}); add it with "
-                'LaplacianPE'
+                f"'data' must have the attribute {self.attr_name!r} (got {[*store.keys()]}); add "
+                'it with LaplacianPE'
             )
         pe = store[self.attr_name]
+        if not isinstance(pe, Tensor) or pe.dim() != 2:
+            form = tuple(pe.shape) if isinstance(pe, Tensor) else type(pe).__name__
+            raise ValueError(
+                f"'attr_name' must name columns of shape [N, k] (got {self.attr_name!r} of {form})"
+            )
         nodes = segments(store.get('batch'), pe.size(0), None, pe.device)
         device = None if self.generator is None else self.generator.device
         sign = (

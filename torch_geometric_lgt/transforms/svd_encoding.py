@@ -80,8 +80,9 @@ class SVDEncoding(BaseTransform):
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalize` is no boolean. If
             the data has more than two node types, or has two and edges within one of them. If
-            columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite or not in the
-            data.
+            ``adj_t`` has values other than 1, which are not used: apply the transform to the edges.
+            If columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite or not in
+            the data.
         RuntimeError: If no solver finds triplets that pass the checks.
 
     Example:
@@ -171,11 +172,11 @@ class SVDEncoding(BaseTransform):
         type.
 
         Raises:
-            ValueError: If there are more than two node types, or an edge type does not join the
-                two.
+            ValueError: If there are no or more than two node types, or an edge type does not join
+                the two.
         """
         names = [store._key for store in node_stores]
-        if len(names) > 2 or any(
+        if len(names) not in (1, 2) or any(
             len(names) == 2 and store._key[0] == store._key[2] for store in edge_stores
         ):
             raise ValueError(

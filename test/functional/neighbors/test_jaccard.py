@@ -146,8 +146,9 @@ def test_raises():
         jaccard(edges, 5)
     with pytest.raises(ValueError, match="'neighbors' must be one of 'all', 'in', 'out'"):
         jaccard(edges, 6, neighbors='both')
-    with pytest.raises(ValueError, match="'num_hashes' must be positive"):
-        minhash_jaccard(edges, 6, 0)
+    for number in (0, 2.5):
+        with pytest.raises(ValueError, match="'num_hashes' must be at least 1, a whole number"):
+            minhash_jaccard(edges, 6, number)
     with pytest.raises(ValueError, match='source ids from 0 to 5'):
         jaccard(edges, 6, torch.tensor([[-1], [0]]))
 

@@ -4,6 +4,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt.functional.neighbors.common_neighbors import common_neighbors
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.typing import Adj
@@ -99,7 +100,7 @@ def minhash_jaccard(
         ``[P]``
 
     Raises:
-        ValueError: If :obj:`num_hashes` is not positive, or as in :meth:`jaccard`.
+        ValueError: If :obj:`num_hashes` is no positive whole number, or as in :meth:`jaccard`.
 
     Example:
         >>> import torch
@@ -110,8 +111,7 @@ def minhash_jaccard(
         >>> abs(float(index) - 1 / 3) < 0.05
         True
     """
-    if num_hashes < 1:
-        raise ValueError(f"'num_hashes' must be positive (got {num_hashes})")
+    check_whole('num_hashes', num_hashes, 1)
     edges, pairs = _checked(edge_index, pairs, num_nodes)
     pointer, neighbor = neighborhoods(edges, num_nodes, neighbors)
     filled = np.flatnonzero(np.diff(pointer))
