@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import WITH_TORCH_SPARSE
 
+from torch_geometric_lgt.testing._promises import promise
 from torch_geometric_lgt.testing._samples import DOUBLE
 from torch_geometric_lgt.typing import SparseTensor
 
@@ -29,13 +30,14 @@ def check_edges(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> Non
         'CSR': transposed.to_sparse_csr(),
     }
     for name, edges in formats.items():
-        assert_close(
-            call(layer, x, edges),
-            expected,
-            rtol=1e-10,
-            atol=1e-10,
-            msg=lambda text, name=name: f'edges as {name}: {text}',
-        )
+        with promise(f'a call with edges as {name}'):
+            assert_close(
+                call(layer, x, edges),
+                expected,
+                rtol=1e-10,
+                atol=1e-10,
+                msg=lambda text, name=name: f'edges as {name}: {text}',
+            )
 
 
 def edge_weights(edge_index: Tensor) -> Tensor:
@@ -78,6 +80,7 @@ def check_edge_weights(layer: Module, call: Call, x: Tensor, edge_index: Tensor)
         return
     weight, size = edge_weights(edge_index), (x.size(0), x.size(0))
     matrix = torch.sparse_coo_tensor(edge_index.flip(0), weight, size, check_invariants=True)
+    matrix = matrix.coalesce()
     formats: dict[str, Any] = {
         'COO': matrix,
         'CSR': matrix.to_sparse_csr(),
@@ -87,20 +90,21 @@ def check_edge_weights(layer: Module, call: Call, x: Tensor, edge_index: Tensor)
         formats['SparseTensor'] = SparseTensor.from_edge_index(edge_index.flip(0), weight, size)
     taken = takes_edge_weights(layer, call, x, edge_index)
     for name, edges in formats.items():
-        if not taken:
-            if not _refuses(lambda edges=edges: call(layer, x, edges)):
-                raise AssertionError(
-                    f'the values of a {name} matrix are dropped: they are neither used nor refused'
-                )
-            continue
-        out = call(layer, x, edge_index, edge_weight=weight)
-        assert_close(
-            call(layer, x, edges),
-            out,
-            rtol=1e-10,
-            atol=1e-10,
-            msg=lambda text, name=name: f'weights as {name}: {text}',
-        )
+        with promise(f'a call with weights as {name}'):
+            if not taken:
+                if not _refuses(lambda edges=edges: call(layer, x, edges)):
+                    raise AssertionError(
+                        f'the values of a {name} matrix are dropped: they are neither used nor '
+                        'refused'
+                    )
+                continue
+            assert_close(
+                call(layer, x, edges),
+                call(layer, x, edge_index, edge_weight=weight),
+                rtol=1e-10,
+                atol=1e-10,
+                msg=lambda text, name=name: f'weights as {name}: {text}',
+            )
     if not taken:
         return
     if torch.allclose(call(layer, x, edge_index, edge_weight=weight), plain):
@@ -114,11 +118,12 @@ def check_edge_weights(layer: Module, call: Call, x: Tensor, edge_index: Tensor)
         msg=lambda text: f'weights of 1 change the output: {text}',
     )
     leaf, few = weight[:12].clone().requires_grad_(), edge_index[:, :12]
-    torch.autograd.gradcheck(
-        lambda w: call(layer, x, few, edge_weight=w),
-        leaf,
-        eps=1e-6,
-        atol=1e-6,
-        rtol=1e-4,
-        fast_mode=True,
-    )
+    with promise("the comparison of gradients of 'edge_weight' with finite differences"):
+        torch.autograd.gradcheck(
+            lambda w: call(layer, x, few, edge_weight=w),
+            leaf,
+            eps=1e-6,
+            atol=1e-6,
+            rtol=1e-4,
+            fast_mode=True,
+        )

@@ -18,6 +18,7 @@ from torch_geometric_lgt.testing._edge_checks import (
     edge_weights,
     takes_edge_weights,
 )
+from torch_geometric_lgt.testing._promises import promise
 from torch_geometric_lgt.testing._samples import DOUBLE, sample, subgraph, tiny_graphs
 from torch_geometric_lgt.testing._wrapped_checks import check_wrapped
 
@@ -69,7 +70,8 @@ def check_layer(
             of nodes and edges. (default: :obj:`True`)
 
     Raises:
-        AssertionError: If the layer breaks a promise; the message names it.
+        AssertionError: If the layer breaks a promise; the message names it. An error of the layer
+            is its cause.
 
     Example:
         >>> import torch
@@ -85,23 +87,34 @@ def check_layer(
     """
     layer = make().double().eval()
     x, edge_index, batch = sample(40, in_channels)
-    _check_permutation(layer, call, x, edge_index, batch)
-    _check_batch(layer, call, x, edge_index, batch)
-    _check_training_batch(make(), call, in_channels)
-    _check_tiny(layer, call, in_channels)
-    _check_empty(layer, call, in_channels)
+    with promise('a call in double precision with an unsorted batch'):
+        _check_permutation(layer, call, x, edge_index, batch)
+    with promise('a batch or one of its graphs'):
+        _check_batch(layer, call, x, edge_index, batch)
+    with promise('training'):
+        _check_training_batch(make(), call, in_channels)
+    with promise('a tiny graph'):
+        _check_tiny(layer, call, in_channels)
+    with promise('a graph without nodes or edges'):
+        _check_empty(layer, call, in_channels)
     check_edges(layer, call, x, edge_index)
     check_edge_weights(layer, call, x, edge_index)
     _check_range(make(), call, x.float(), edge_index, batch)
-    _check_side_effects(layer, call, x, edge_index, batch)
+    with promise('a state dict, copy or pickle'):
+        _check_side_effects(layer, call, x, edge_index, batch)
     _check_errors(layer, call, x, edge_index, batch)
-    _check_gradients(layer, call, *sample(9, in_channels))
+    with promise('the comparison of gradients with finite differences'):
+        _check_gradients(layer, call, *sample(9, in_channels))
     check_wrapped(layer, call, *sample(9, in_channels))
-    _check_reset(make)
-    _check_precision(layer, call, x, edge_index, batch)
+    with promise("'reset_parameters'"):
+        _check_reset(make)
+    with promise('another precision'):
+        _check_precision(layer, call, x, edge_index, batch)
     if linear:
-        _check_cost(make(), call, in_channels)
-    _check_compile(make(), call, x.float(), edge_index, batch)
+        with promise('a graph of 2000 nodes'):
+            _check_cost(make(), call, in_channels)
+    with promise('torch.compile'):
+        _check_compile(make(), call, x.float(), edge_index, batch)
 
 
 def _check_permutation(
@@ -224,8 +237,9 @@ def _check_range(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch
     for factor in (0.0, 1e-6, 1e3):
         leaf = (factor * x).requires_grad_()
         layer.zero_grad()
-        out = call(layer.eval(), leaf, edge_index, batch)
-        out.sum().backward()
+        with promise(f'a backward pass with features times {factor:g}'):
+            out = call(layer.eval(), leaf, edge_index, batch)
+            out.sum().backward()
         found = [out, leaf.grad, *(parameter.grad for parameter in layer.parameters())]
         if not all(part is None or bool(part.isfinite().all()) for part in found):
             raise AssertionError(

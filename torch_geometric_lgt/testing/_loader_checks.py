@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch_geometric.data import Data
 
+from torch_geometric_lgt.testing._promises import promise
 from torch_geometric_lgt.testing._samples import sample
 from torch_geometric_lgt.typing import SparseTensor
 
@@ -20,6 +21,7 @@ def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
 
     * Every node is a seed in exactly one batch of an epoch. If batches have no seeds, every node
       belongs to exactly one batch.
+    * Batches have the ids of their nodes and edges in the graph, :obj:`n_id` and :obj:`e_id`.
     * Seeds come first in a batch, and no node is in a batch twice.
     * Attributes of nodes and edges equal the attributes of the full graph, those added by a
       transform too. Each edge of a batch is an edge of the graph.
@@ -37,7 +39,8 @@ def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
         num_nodes (int, optional): Number of nodes of the graph. (default: :obj:`60`)
 
     Raises:
-        AssertionError: If the loader breaks a promise; the message names it.
+        AssertionError: If the loader breaks a promise; the message names it. An error of the loader
+            is its cause.
 
     Example:
         >>> import torch
@@ -53,9 +56,10 @@ def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
     data = _graph(num_nodes)
     kept = data.clone()
     for workers in (0, 2):
-        _check_epoch(
-            make(data, shuffle=True, num_workers=workers, multiprocessing_context=None), data
-        )
+        with promise(f'an epoch with {workers} workers'):
+            _check_epoch(
+                make(data, shuffle=True, num_workers=workers, multiprocessing_context=None), data
+            )
     for name, value in kept.items():
         assert_close(
             data[name],
@@ -67,13 +71,12 @@ def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
     _check_seeds(make, data)
     empty = Data(x=torch.zeros(5, 1), edge_index=torch.empty(2, 0, dtype=torch.long))
     _check_adjacency(make, data)
-    if (
-        sum(
+    with promise('a graph without edges'):
+        seeds = [
             _seeds(batch).numel()
             for batch in make(empty, shuffle=False, num_workers=0, multiprocessing_context=None)
-        )
-        != 5
-    ):
+        ]
+    if sum(seeds) != 5:
         raise AssertionError('the nodes of a graph without edges are not served')
     _check_processes(make, data)
 
@@ -100,6 +103,8 @@ def _check_part(batch: Any, data: Any) -> Tensor:
 
     No node may occur twice. Attributes of nodes and edges must equal those of the graph, each edge
     must exist there, and seeds must come first."""
+    if 'n_id' not in batch or 'e_id' not in batch:
+        raise AssertionError(f"a batch lacks 'n_id' or 'e_id' (got {batch})")
     if batch.n_id.unique().numel() != batch.n_id.numel():
         raise AssertionError('a node is in a batch twice')
     for name, ids in (
@@ -153,7 +158,7 @@ def _check_processes(make: MakeLoader, data: Data) -> None:
                     make(data, shuffle=True, num_workers=1, multiprocessing_context=method), data
                 )
                 _check_epoch(here, data)
-            except AssertionError as error:
+            except Exception as error:
                 raise AssertionError(f'with a worker by {method!r}: {error}') from error
 
 

@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric_lgt.testing._edge_checks import Call, edge_weights, takes_edge_weights
 from torch_geometric_lgt.testing._layer_checks import check_layer, plain_call
 from torch_geometric_lgt.testing._process_checks import check_processes
+from torch_geometric_lgt.testing._promises import promise
 from torch_geometric_lgt.testing._samples import sample
 
 Batches = Callable[[Data], Any]
@@ -50,7 +51,8 @@ def check_model(
             reads. (default: :obj:`None`, the model has no :obj:`inference`)
 
     Raises:
-        AssertionError: If the model breaks a promise; the message names it.
+        AssertionError: If the model breaks a promise; the message names it. An error of the model
+            is its cause.
 
     Example:
         >>> from torch_geometric.nn import GCN
@@ -63,12 +65,15 @@ def check_model(
         AssertionError: the scores are normalised
     """
     x, edge_index, batch = sample(40, in_channels)
-    _check_training(make, call, x.float(), edge_index, batch)
+    with promise('training'):
+        _check_training(make, call, x.float(), edge_index, batch)
     _check_weights(make())
     if 'process_group' in inspect.signature(make().forward).parameters:
-        check_processes(make, call, x, edge_index)
+        with promise('a call in several processes'):
+            check_processes(make, call, x, edge_index)
     if batches is not None:
-        _check_inference(make().double(), call, x, edge_index, batches)
+        with promise("'inference'"):
+            _check_inference(make().double(), call, x, edge_index, batches)
     with torch._dynamo.config.patch(
         specialize_float=True
     ):  # numbers as symbols, as in a layer's check, trace each graph twice

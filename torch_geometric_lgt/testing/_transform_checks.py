@@ -13,6 +13,7 @@ from torch.testing import assert_close
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
+from torch_geometric_lgt.testing._promises import promise
 from torch_geometric_lgt.testing._samples import DOUBLE, sample, subgraph
 
 Make = Callable[..., BaseTransform]
@@ -56,7 +57,8 @@ def check_transform(
             :obj:`1e-6`)
 
     Raises:
-        AssertionError: If the transform breaks a promise; the message names it.
+        AssertionError: If the transform breaks a promise; the message names it. An error of the
+            transform is its cause.
 
     Example:
         >>> from torch_geometric_lgt.testing.checks import check_transform
@@ -93,7 +95,14 @@ def _graph(seed: int) -> Graph:
 
 
 def _found(transform: BaseTransform, graph: Graph, attr_name: str) -> Tensor:
-    out = transform(graph)[attr_name]
+    with promise(f'the transform of {graph}'):
+        changed: Any = transform(graph)
+    out = changed[attr_name] if isinstance(changed, Data) and attr_name in changed else None
+    if not isinstance(out, Tensor) or out.dim() == 0:
+        raise AssertionError(
+            f'{attr_name!r} is not added as a tensor with a row for each node or edge (got '
+            f'{changed})'
+        )
     if out.size(0) not in (graph.num_nodes, graph.num_edges) or (
         out.is_floating_point() and not bool(out.isfinite().all())
     ):

@@ -10,6 +10,8 @@ from torch.nn.utils.parametrize import register_parametrization
 from torch.testing import assert_close
 from torch_geometric.nn import Linear as PyGLinear
 
+from torch_geometric_lgt.testing._promises import promise
+
 Call = Callable[..., Tensor]
 
 
@@ -42,7 +44,8 @@ def check_wrapped(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batc
                 ('another module in its place', _replaced),
             ):
                 wrapped = _copy(layer, part)
-                found = _results(wrapped, call, x, edge_index, batch, wrap(wrapped, name))
+                with promise(f'{how} at {name!r}'):
+                    found = _results(wrapped, call, x, edge_index, batch, wrap(wrapped, name))
                 if found[2] is None:
                     raise AssertionError(f'no gradient reaches {how} at {name!r}')
                 for actual, wanted in zip(found[:2], expected[:2], strict=True):
