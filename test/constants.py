@@ -34,6 +34,8 @@ CONSTANTS = {
     'stalled_seconds': 'datasets._download.STALLED_SECONDS',
     'state_elements': 'functional._engine.operators.STATE_ELEMENTS',
     'state_programs': 'functional._engine.operators.MAX_PROGRAMS',
+    'svd_elements': 'transforms._truncated_svd.DENSE_ELEMENTS',
+    'svd_retry_elements': 'transforms._truncated_svd.DENSE_RETRY_ELEMENTS',
     'triton_interpreted': 'functional._engine.triton.blocks.INTERPRETED',
     'tsp_sizes': 'datasets.tsp.SIZES',
 }

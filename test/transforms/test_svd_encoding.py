@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.sparse.linalg import ArpackError
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.transforms import Compose, ToUndirected
 
@@ -145,6 +146,25 @@ def test_components_without_a_value_are_zero(num_users, num_items):
     for side in ('user', 'item'):
         assert not out[side].svd_pe[40:].any()
         assert bool((out[side].svd_pe[:30].norm(dim=1) > 0.01).all())
+
+
+def test_no_iteration_converges(monkeypatch, constants):
+    """As for many of the equal values of a matching. Then a matrix of moderate size is decomposed
+    as a dense matrix."""
+
+    def fails(*args, **kwargs):
+        raise ArpackError(-9999)
+
+    data = bipartite(random_pairs(60, 50, 300, torch.Generator().manual_seed(0)), 60, 50)
+    expected = SVDEncoding(3)(data)
+    constants(svd_elements=10)
+    monkeypatch.setattr('torch_geometric_lgt.transforms._truncated_svd.svds', fails)
+    found = SVDEncoding(3)(data)
+    for name in ('user', 'item'):
+        torch.testing.assert_close(found[name].svd_pe, expected[name].svd_pe, rtol=0, atol=1e-6)
+    constants(svd_retry_elements=10)
+    with pytest.raises(RuntimeError, match=r'the 3 largest singular values .* did not converge'):
+        SVDEncoding(3)(data)
 
 
 def test_padding_beyond_the_rank():

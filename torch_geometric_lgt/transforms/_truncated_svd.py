@@ -8,6 +8,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackError, LinearOperator, svds
 
 DENSE_ELEMENTS = 1 << 20
+DENSE_RETRY_ELEMENTS = 1 << 22  # a quarter of a minute on one thread
 TOLERANCE, SAME = 1e-6, 1e-10
 ABSENT = 1e-8  # share of a vector's length; parts were above 1e-7, rounding errors below 1e-9
 ROUGH, PRECISE = 1e-3, 1e-5  # SciPy squares them
@@ -27,17 +28,17 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
 
     PROPACK computes the triplets, or ARPACK if PROPACK fails. Both may miss some of many equal
     values, so :meth:`complete` searches for missing ones. A small matrix is decomposed as a dense
-    matrix, and so is any matrix if :obj:`k` is more than half of its smaller side.
+    matrix, and so is any matrix if :obj:`k` is more than half of its smaller side. If neither
+    solver converges, so is a matrix of at most ``DENSE_RETRY_ELEMENTS`` entries.
 
     Raises:
-        RuntimeError: If neither solver converges.
+        RuntimeError: If neither solver converges for a larger matrix.
     """
     limit = min(matrix.shape)
     if matrix.nnz == 0:
         return np.zeros((matrix.shape[0], 0)), np.zeros(0), np.zeros((matrix.shape[1], 0))
     if 2 * k > limit or matrix.shape[0] * matrix.shape[1] <= DENSE_ELEMENTS:
-        u, s, vt = svd(matrix.toarray(), full_matrices=False)
-        return without_rounding(matrix, *_canonical(u, s, vt.T, k))
+        return _dense(matrix, k)
     reasons = []
     for solver in SOLVERS:
         generator = np.random.default_rng(0)
@@ -52,10 +53,18 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
         if error <= TOLERANCE:
             return without_rounding(matrix, *triplets)
         reasons.append(f'{solver}: a residual of {error:.1e}, above {TOLERANCE:.0e}')
+    if matrix.shape[0] * matrix.shape[1] <= DENSE_RETRY_ELEMENTS:
+        return _dense(matrix, k)
     raise RuntimeError(
         f'the {k} largest singular values of a {matrix.shape} matrix did not converge '
         f"({'; '.join(reasons)}); choose another 'k'"
     )
+
+
+def _dense(matrix: csr_array, k: int) -> Triplets:
+    r"""Computes the result of :meth:`truncated_svd` by a decomposition of the dense matrix."""
+    u, s, vt = svd(matrix.toarray(), full_matrices=False)
+    return without_rounding(matrix, *_canonical(u, s, vt.T, k))
 
 
 def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Triplets:

@@ -58,7 +58,7 @@ class SVDEncoding(BaseTransform):
     component does not have. Columns beyond the rank are 0; the mask (see :obj:`attr_name`)
     is :obj:`False` for them. All triplets are checked against the matrix: their residuals, their
     orthogonality, and that no larger singular value is left out. If a check fails, the next solver
-    tries.
+    tries. The last one decomposes a dense matrix, of at most four million entries.
 
     Args:
         k (int): Number of columns.
