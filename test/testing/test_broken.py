@@ -16,6 +16,7 @@ from torch_geometric_lgt.distributed import all_reduce_moments, all_reduce_sum
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.loader import NodePartitionLoader
+from torch_geometric_lgt.nn import SGFormerConv
 from torch_geometric_lgt.nn._layers.input_checks import check_features
 from torch_geometric_lgt.testing._layer_checks import plain_call
 from torch_geometric_lgt.testing._process_checks import check_processes
@@ -37,6 +38,8 @@ class Broken(torch.nn.Module):
         super().__init__()
         self.fault, self.lin = fault, torch.nn.Linear(6, 3)
         self.weight = torch.nn.Parameter(torch.ones(1)) if fault == 'reset' else None
+        self.scale = torch.rand(3) if fault == 'state' else torch.ones(())
+        self.register_buffer('calls', torch.zeros(()))
 
     def reset_parameters(self):
         if self.fault != 'reset':
@@ -48,6 +51,10 @@ class Broken(torch.nn.Module):
         num_nodes, has_weight = x.size(0), edge_weight is not None
         if self.fault != 'unchecked':
             check_features(x, self.lin, 6)
+        if (self.fault == 'training seed' and self.training) or self.fault == 'global seed':
+            torch.manual_seed(0)
+        if self.fault == 'calls':
+            self.calls = self.calls + 1
         if self.fault == 'unread':
             return self.lin(x)
         if self.fault == 'empty':
@@ -72,7 +79,7 @@ class Broken(torch.nn.Module):
         ):
             message = message * edge_weight.to(x.dtype)[:, None]
         hidden = x + mean[batch] + 0.1 * torch.zeros_like(x).index_add(0, edges[1], message)
-        out = self.lin(hidden)
+        out = self.lin(hidden) * self.scale.to(x.dtype)
         if self.fault == 'hook':
             return torch.nn.functional.linear(hidden, self.lin.weight, self.lin.bias)
         if self.fault == 'parametrisation' and 'parametrizations' in self.lin._modules:
@@ -135,6 +142,10 @@ FAULTS = {
     'parametrisation': "no gradient reaches a parametrisation at 'lin'",
     'frozen': "no gradient reaches another module in its place at 'lin'",
     'noise': 'evaluation draws',
+    'training seed': 'a call in training seeds the global random state',
+    'global seed': 'a call in training seeds the global random state',
+    'calls': 'evaluation changes the state dict',
+    'state': 'a state dict of the layer is another layer',
     'writes': 'an input was written to',
     'reset': "'reset_parameters' resets nothing",
     'seed': 'one seed makes two layers',
@@ -145,6 +156,10 @@ FAULTS = {
 
 def test_a_layer_that_keeps_every_promise_passes():
     check_layer(lambda: Broken(None), 6)
+
+
+def test_a_layer_of_open_size_passes():
+    check_layer(lambda: SGFormerConv(-1, 8), 6)
 
 
 @pytest.mark.parametrize('fault', FAULTS)

@@ -47,8 +47,10 @@ def check_layer(
       gradients.
     * Gradients equal finite differences. Rows of zeros and features of any size give finite
       outputs and gradients.
-    * Evaluation draws no random numbers and changes no input.
-    * Copies, pickles and state dicts give the same output. One seed gives one initialisation.
+    * Evaluation draws no random numbers, and changes neither an input nor the state dict. No call
+      seeds the global random state.
+    * Copies and pickles give the same output, and so does another layer that loads the state dict.
+      One seed gives one initialisation.
     * Hooks and parametrisations that a user adds to the Linear layers and embeddings of the layer
       change the output and receive gradients. So do other modules that a user puts in their place.
     * ``torch.compile`` finds no graph break, with or without batch and weights, and compiles once
@@ -93,6 +95,8 @@ def check_layer(
         _check_batch(layer, call, x, edge_index, batch)
     with promise('training'):
         _check_training_batch(make(), call, in_channels)
+    with promise('a call after a seed'):
+        _check_seeding(make(), call, x.float(), edge_index, batch)
     with promise('a tiny graph'):
         _check_tiny(layer, call, in_channels)
     with promise('a graph without nodes or edges'):
@@ -101,13 +105,13 @@ def check_layer(
     check_edge_weights(layer, call, x, edge_index)
     _check_range(make(), call, x.float(), edge_index, batch)
     with promise('a state dict, copy or pickle'):
-        _check_side_effects(layer, call, x, edge_index, batch)
+        _check_side_effects(layer, make().double().eval(), call, x, edge_index, batch)
     _check_errors(layer, call, x, edge_index, batch)
     with promise('the comparison of gradients with finite differences'):
         _check_gradients(layer, call, *sample(9, in_channels))
     check_wrapped(layer, call, *sample(9, in_channels))
     with promise("'reset_parameters'"):
-        _check_reset(make)
+        _check_reset(make(), call, x.float(), edge_index, batch)
     with promise('another precision'):
         _check_precision(layer, call, x, edge_index, batch)
     if linear:
@@ -301,17 +305,33 @@ def _check_gradients(
     )
 
 
+def _check_seeding(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    for mode in ('training', 'evaluation'):
+        layer.train(mode == 'training')
+        states = []
+        for seed in (0, 1):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                call(layer, x, edge_index, batch)
+                states.append(torch.get_rng_state())
+        if torch.equal(*states):
+            raise AssertionError(f'a call in {mode} seeds the global random state')
+
+
 def _check_side_effects(
-    layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor
+    layer: Module, other: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor
 ) -> None:
+    r"""Asserts that a call in evaluation has no side effects, and that copies of :obj:`layer` have
+    its output. One of them is :obj:`other`, a new layer that loads the state dict."""
     before, random = [part.clone() for part in (x, edge_index, batch)], torch.get_rng_state()
+    state = {name: value.clone() for name, value in layer.state_dict().items()}
     out = call(layer, x, edge_index, batch)
+    assert_close(
+        dict(layer.state_dict()), state, rtol=0, atol=0, msg='evaluation changes the state dict'
+    )
     assert_close(torch.get_rng_state(), random, msg='evaluation draws from the global random state')
     for part, kept in zip((x, edge_index, batch), before, strict=True):
         assert_close(part, kept, rtol=0, atol=0, msg='an input was written to')
-    other = copy.deepcopy(layer)
-    for parameter in other.parameters():
-        torch.nn.init.zeros_(parameter)
     other.load_state_dict(layer.state_dict())
     for name, copied in (
         ('state dict', other),
@@ -327,8 +347,8 @@ def _check_side_effects(
         )
 
 
-def _check_reset(make: Callable[[], Module]) -> None:
-    layer: Any = make()
+def _check_reset(layer: Any, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    call(layer, x, edge_index, batch)  # gives open sizes their values
     states = []
     for seed in (0, 0, 1):
         with torch.random.fork_rng(devices=[]):
@@ -345,11 +365,12 @@ def _check_reset(make: Callable[[], Module]) -> None:
 def _check_compile(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
     layer = layer.eval()
     edge_index = edge_index.contiguous()  # another layout would be another compilation
+    expected = call(layer, x, edge_index)  # before it is compiled: gives open sizes their values
     torch.compiler.reset()  # other layers' compilations of the same functions would count
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')
     assert_close(
         call(compiled, x, edge_index),
-        call(layer, x, edge_index),
+        expected,
         msg=lambda text: f'compiled: {text}',
     )
     with torch._dynamo.config.patch(error_on_recompile=True):
