@@ -30,6 +30,8 @@ from torch_geometric_lgt.transforms._stores import (
     type_repr,
 )
 
+VERSION = 2  # of the encodings in a cache
+
 
 @functional_transform('laplacian_pe')
 class LaplacianPE(BaseTransform):
@@ -142,7 +144,7 @@ class LaplacianPE(BaseTransform):
             parts=[
                 edges,
                 node_to_graph(nodes, num_nodes),
-                [num_nodes, num_graphs, self.k, self.normalization == 'rw'],
+                [VERSION, num_nodes, num_graphs, self.k, self.normalization == 'rw'],
             ],
             build=lambda: self._encode(edges, nodes),
             expected={
