@@ -130,7 +130,7 @@ def test_raises():
     x = torch.randn(3, 2)
     with pytest.raises(ValueError, match=r"'x' and 'y' must both have shape"):
         alignment(x, x[:2])
-    with pytest.raises(ValueError, match=r"'x' must have shape \[B, C\]"):
+    with pytest.raises(ValueError, match=r"'x' must have shape \[N, D\]"):
         uniformity(x[0])
     with pytest.raises(ValueError, match="'temperature' must be positive"):
         uniformity(x, 0.0)

@@ -1,4 +1,4 @@
-# B rows, C channels.
+# P pairs, N nodes, D channels of an embedding.
 import math
 from functools import partial
 
@@ -14,8 +14,8 @@ CHUNK_ELEMENTS = 1 << 20
 
 
 def alignment(x: Tensor, y: Tensor) -> Tensor:
-    r"""Computes the mean over rows of the squared Euclidean distance between :obj:`x` and
-    :obj:`y`, both scaled to length 1 (Eq. 13 of `MGFormer <https://arxiv.org/abs/2405.04028>`_):
+    r"""Computes the mean over rows of the squared Euclidean distance between :obj:`x` and :obj:`y`,
+    whose rows are scaled to length 1 (Eq. 13 of `MGFormer <https://arxiv.org/abs/2405.04028>`_):
 
     .. math::
         \mathbb{E}_{(u, i)} \left\| \frac{\mathbf{x}_u}{\|\mathbf{x}_u\|} -
@@ -24,14 +24,16 @@ def alignment(x: Tensor, y: Tensor) -> Tensor:
     A row of zeros stays at the origin. Tensors without rows give 0.
 
     Args:
-        x (torch.Tensor): ``[B, C]``, for example embeddings of users :math:`u`.
-        y (torch.Tensor): ``[B, C]``, for example the embedding of one item :math:`i` of each user.
+        x (torch.Tensor): ``[P, D]``, row by row the embedding :math:`\mathbf{x}_u` of the user of
+            each of :math:`P` pairs :math:`(u, i)`.
+        y (torch.Tensor): ``[P, D]``, the embedding :math:`\mathbf{y}_i` of the item of the same
+            pair.
 
     Returns:
         a scalar
 
     Raises:
-        ValueError: If the shapes differ or are not ``[B, C]``.
+        ValueError: If the shapes differ or are not ``[P, D]``.
 
     Example:
         >>> import torch
@@ -43,7 +45,7 @@ def alignment(x: Tensor, y: Tensor) -> Tensor:
     """
     if x.dim() != 2 or x.shape != y.shape:
         raise ValueError(
-            f"'x' and 'y' must both have shape [B, C] (got {tuple(x.shape)} and {tuple(y.shape)})"
+            f"'x' and 'y' must both have shape [P, D] (got {tuple(x.shape)} and {tuple(y.shape)})"
         )
     return (_unit(x) - _unit(y)).square().sum() / max(1, x.size(0))
 
@@ -59,12 +61,12 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
 
     A row of zeros stays a row of zeros. Identical rows give 0, and so do fewer than two rows. Pairs
     are computed in chunks. Beyond 1024 rows the backward pass computes the chunks again, so that
-    memory grows with :math:`B`, not with :math:`B^2`.
+    memory grows with :math:`N`, not with :math:`N^2`.
 
     Args:
-        x (torch.Tensor): ``[B, C]``.
-        temperature (float, optional): :math:`t`, 1 in the paper and 2 in `DirectAU
-            <https://arxiv.org/abs/2206.12811>`_. (default: :obj:`2.0`)
+        x (torch.Tensor): ``[N, D]``.
+        temperature (float, optional): :math:`t`, the sharpness of the potential: 1 in the paper and
+            2 in `DirectAU <https://arxiv.org/abs/2206.12811>`_. (default: :obj:`2.0`)
 
     Returns:
         a scalar
@@ -82,7 +84,7 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
         tensor(-4.)
     """
     if x.dim() != 2:
-        raise ValueError(f"'x' must have shape [B, C] (got {tuple(x.shape)})")
+        raise ValueError(f"'x' must have shape [N, D] (got {tuple(x.shape)})")
     if not temperature > 0:
         raise ValueError(f"'temperature' must be positive (got {temperature})")
     num_rows = x.size(0)
@@ -111,7 +113,7 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
 def alignment_uniformity(
     x: Tensor, y: Tensor, weight: float = 1.0, variant: str = 'directau'
 ) -> Tensor:
-    r"""Sums the :meth:`alignment` and :meth:`uniformity` losses of :math:`B` pairs of a user
+    r"""Sums the :meth:`alignment` and :meth:`uniformity` losses of :math:`P` pairs of a user
     :obj:`x` and an item :obj:`y` (`"Towards Representation Alignment and Uniformity in
     Collaborative Filtering" <https://arxiv.org/abs/2206.12811>`_; Eq. 13 of `MGFormer
     <https://arxiv.org/abs/2405.04028>`_):
@@ -128,10 +130,11 @@ def alignment_uniformity(
     ============  =========  ===================  ================
 
     Args:
-        x (torch.Tensor): ``[B, C]``, embeddings of users.
-        y (torch.Tensor): ``[B, C]``, the embedding of one item of each user.
+        x (torch.Tensor): ``[P, D]``, embeddings of users.
+        y (torch.Tensor): ``[P, D]``, the embedding of one item of each user.
         weight (float, optional): :math:`\lambda`. (default: :obj:`1.0`)
-        variant (str, optional): :obj:`"directau"` or :obj:`"paper"`. (default: :obj:`"directau"`)
+        variant (str, optional): The row of the table, :obj:`"directau"` or :obj:`"paper"`.
+            (default: :obj:`"directau"`)
 
     Returns:
         a scalar
@@ -142,11 +145,11 @@ def alignment_uniformity(
     Example:
         >>> import torch
         >>> from torch_geometric_lgt.functional import alignment_uniformity
-        >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
-        >>> alignment_uniformity(x, x, weight=0.5)
-        tensor(-4.)
-        >>> alignment_uniformity(x, x, weight=0.5, variant='paper')
-        tensor(-4.)
+        >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
+        >>> alignment_uniformity(x, -x, weight=0.5)  # 4 + 0.5 * 0.5 * 2 * uniformity(x, 2)
+        tensor(1.8018)
+        >>> alignment_uniformity(x, -x, weight=0.5, variant='paper')  # 4 + uniformity(x, 1)
+        tensor(1.6600)
     """
     if variant not in ('directau', 'paper'):
         raise ValueError(f"'variant' must be 'directau' or 'paper' (got {variant!r})")
@@ -168,8 +171,8 @@ def edge_regularization(
 
     with :math:`d_u` the in-degree of :math:`u` along the edges that count. Up to a constant the
     loss is the mean of :math:`\mathrm{KL}(p_u \| \pi_{u \cdot})`, with :math:`p_u` uniform over the
-    neighbours and :math:`\pi_{u \cdot}` the attention. A node without an edge adds 0. The authors'
-    code divides by the number of edges in place of :math:`N`.
+    neighbours and :math:`\pi_{u \cdot}` the attention. A node without an edge adds 0, and repeated
+    edges count repeatedly. The authors' code divides by the number of edges in place of :math:`N`.
 
     Args:
         log_probability (torch.Tensor): :math:`\log \pi_{uv}`, ``[E]``, or ``[E, H]``, of which the
@@ -215,14 +218,14 @@ def edge_regularization(
 
 
 def _unit(x: Tensor) -> Tensor:
-    r"""Divides each row of :obj:`x` ``[B, C]`` by its length, in at least single precision. Rows of
+    r"""Divides each row of :obj:`x` ``[N, D]`` by its length, in at least single precision. Rows of
     zeros stay zeros, without gradient."""
     return unit_rows(x.to(compute_dtype(x.dtype)))[0]
 
 
 def _log_potential(left: Tensor, right: Tensor) -> Tensor:
-    r"""Computes the log-sum-exp of the products of rows of :obj:`left` ``[b, C + 2]`` and
-    :obj:`right` ``[B, C + 2]``, a scalar.
+    r"""Computes the log-sum-exp of the products of rows of :obj:`left` ``[n, D + 2]`` and
+    :obj:`right` ``[N, D + 2]``, a scalar.
 
     Row :math:`i` of both belongs to the same row of the loss; only pairs :math:`i < j` count.
     Autocast is switched off: half precision would not give exactly 0 for a distance of 0.

@@ -258,6 +258,18 @@ def test_tensors_of_other_shapes_are_refused(name):
         AttentionState(*(torch.zeros(shape) for shape in shapes.values()))
 
 
+def test_squares_of_queries_and_factors_of_other_shapes_are_refused(conv, x):
+    """Those that broadcast were accepted."""
+    state = conv.attention_state(x, BATCH)
+    tensors = state.sums, state.maximum, state.squares, state.count
+    with pytest.raises(
+        ValueError, match=r"'query_squares' must have the shape of 'squares', \(3, 2\)"
+    ):
+        AttentionState(*tensors, query_squares=torch.zeros(2))
+    with pytest.raises(ValueError, match=r"'factor' must have shape \(3, 2, 4\) \(got \(4,\)\)"):
+        state.scaled(torch.ones(4, dtype=torch.float64))
+
+
 def test_a_factor_leaves_the_squares_of_both_sides(x):
     state = SGFormerConv(6, 8).double().attention_state(x)
     scaled = state.scaled(torch.full_like(state.maximum, 2.0))

@@ -51,9 +51,9 @@ def kernel_attention(
     Differs from the paper: nothing is added to :math:`\phi` or to the denominator; a row whose
     denominator is 0 gives 0.
 
-    With :obj:`key_noise`, log-weights :math:`g_{jk}` of the keys, the result is the mean of
-    :math:`K` such attentions, each with :math:`b(j) = \exp(g_{jk})`. For Gumbel noise divided by
-    a temperature this is the kernelised Gumbel-softmax of `NodeFormer
+    With :obj:`key_noise`, log-weights :math:`\gamma_{jk}` of the keys, the result is the mean of
+    :math:`K` such attentions, each with :math:`b(j) = \exp(\gamma_{jk})`. With Gumbel noise that is
+    divided by a temperature already, this is the kernelised Gumbel-softmax of `NodeFormer
     <https://arxiv.org/abs/2306.08385>`_.
 
     Args:
@@ -61,29 +61,30 @@ def kernel_attention(
         k (torch.Tensor): Keys ``[N_s, H, C]``.
         v (torch.Tensor): Values ``[N_s, H, D]``.
         feature_map (str, optional): The name of :math:`\phi`: :obj:`"softmax"` for
-            :math:`\exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)`,
-            :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"` or :obj:`"focused"` as in
+            :math:`\exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)`, :obj:`"fourier"`,
+            :obj:`"elu"`, :obj:`"relu"` or :obj:`"focused"` as in
             :class:`~torch_geometric_lgt.nn.FeatureMap`; :obj:`"logits"` or :obj:`"values"` if
-            :obj:`q` and :obj:`k` are :math:`\log \phi` or :math:`\phi` already. (default:
-            :obj:`"softmax"`)
-        projection (torch.Tensor, optional): :math:`\mathbf{w}_1, \dots, \mathbf{w}_M` as
-            ``[M, C]``, such as :meth:`gaussian_projection` draws; needed by :obj:`"softmax"` and
-            :obj:`"fourier"`. (default: :obj:`None`)
+            :obj:`q` and :obj:`k` are :math:`\log \phi` or :math:`\phi` already;
+            :obj:`"assignment"`, the map :obj:`"learned"` of layers, if they are its logits.
+            (default: :obj:`"softmax"`, which needs a :obj:`projection`)
+        projection (torch.Tensor, optional): :math:`\mathbf{w}_1, \dots, \mathbf{w}_M` as ``[M,
+            C]``, such as :meth:`gaussian_projection` draws. The maps :obj:`"softmax"` and
+            :obj:`"fourier"` need it. (default: :obj:`None`, for the other maps)
         batch (torch.Tensor or tuple, optional): The graph id of each node, ``[N]`` in any order, or
             a pair of such vectors: first for the keys, then for the queries. (default:
             :obj:`None`, one graph)
         batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than the
             largest graph id)
-        scale (float, optional): Factor of both :obj:`q` and :obj:`k` before :math:`\phi`. Its
-            square is the factor of their inner products, which
-            :class:`~torch_geometric_lgt.nn.KernelAttentionConv` calls :obj:`scale`. (default:
-            :obj:`1.0`)
+        scale (float, optional): Factor of both :obj:`q` and :obj:`k` before any :math:`\phi`. Not
+            the :obj:`scale` :math:`s` of :class:`~torch_geometric_lgt.nn.KernelAttentionConv`,
+            which is the factor of inner products: with random features that layer has the factor
+            :math:`(s / \tau)^{1/2}` here, by default :math:`C^{-1/4}`. (default: :obj:`1.0`)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
-        query_mask (torch.Tensor, optional): :math:`a_r(i)`, ``[N_t, R]``. (default: :obj:`None`)
-        key_mask (torch.Tensor, optional): :math:`b_r(j)`, ``[N_s, R]``. (default: :obj:`None`)
-        key_noise (torch.Tensor, optional): :math:`g_{jk}` of each head, ``[N_s, H, K]``, a constant
-            without gradient; only with :obj:`"softmax"` or :obj:`"logits"`, and not together with a
-            mask. (default: :obj:`None`)
+        query_mask (torch.Tensor, optional): :math:`a_r(i)`, ``[N_t, R]``. (default: :obj:`None`, 1)
+        key_mask (torch.Tensor, optional): :math:`b_r(j)`, ``[N_s, R]``. (default: :obj:`None`, 1)
+        key_noise (torch.Tensor, optional): :math:`\gamma_{jk}` of each head, ``[N_s, H, K]``, a
+            constant without gradient; only with :obj:`"softmax"` or :obj:`"logits"`, and not
+            together with a mask. (default: :obj:`None`, no noise)
 
     Returns:
         ``[N_t, H, D]``
@@ -105,6 +106,12 @@ def kernel_attention(
         torch.Size([5, 2, 4])
         >>> alone = kernel_attention(q[:3], k[:3], v[:3], 'softmax', projection)
         >>> torch.allclose(out[:3], alone, atol=1e-6)
+        True
+        >>> many, q, k = gaussian_projection(4096, 4).float(), q / 2, k / 2
+        >>> estimate = kernel_attention(q, k, v, 'softmax', many, scale=4**-0.25)
+        >>> q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+        >>> exact = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+        >>> torch.allclose(estimate.transpose(0, 1), exact, atol=0.1)
         True
     """
     check_alike(q, k, v)

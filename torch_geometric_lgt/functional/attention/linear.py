@@ -55,9 +55,11 @@ def linear_attention(
             \tilde{\mathbf{k}}_j \, \mathbf{v}_j}
         {1 + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j},
 
-    with sums over the :math:`N` nodes of the graph. A row whose denominator is 0 up to rounding
-    errors gives 0. With :obj:`norm="row"` this happens if every key of the graph is the opposite of
-    the query. With :obj:`norm="frobenius"` it can happen only in a graph of one node.
+    with sums over the :math:`N` nodes of the graph, and :math:`\tilde{\mathbf{q}}_i` and
+    :math:`\tilde{\mathbf{k}}_j` the queries and keys divided by the :obj:`norm`. A row whose
+    denominator is 0 up to rounding errors gives 0. With ``norm="row"`` this happens if every key of
+    the graph has the direction opposite to the query. With ``norm="frobenius"`` it can happen only
+    in a graph of one node.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
@@ -70,9 +72,11 @@ def linear_attention(
             largest graph id)
         norm (str, optional): The norm that queries and keys are divided by: the length of the
             vector (:obj:`"row"`), or the Frobenius norm of all queries (keys) of its graph and head
-            (:obj:`"frobenius"`). (default: :obj:`"row"`)
-        self_value (torch.Tensor, optional): The values :math:`\mathbf{v}_i` of the queries,
-            ``[N_t, H, D]``. (default: :obj:`None`)
+            (:obj:`"frobenius"`, as in the authors' code and by default in
+            :class:`~torch_geometric_lgt.nn.SGFormerConv`). (default: :obj:`"row"`, as in
+            DIFFormer's paper)
+        self_value (torch.Tensor, optional): The values :math:`\mathbf{v}_i` of the queries, ``[N_t,
+            H, D]``. (default: :obj:`None`, DIFFormer's attention)
 
     Returns:
         ``[N_t, H, D]``
@@ -83,12 +87,12 @@ def linear_attention(
     Example:
         >>> import torch
         >>> from torch_geometric_lgt.functional import linear_attention
-        >>> q = k = torch.tensor([[[1.0, 0.0]], [[0.0, 2.0]]])  # 2 nodes, 1 head, 2 channels
+        >>> q = k = torch.tensor([[[1.0, 0.0]], [[3.0, 4.0]]])  # 2 nodes, 1 head, 2 channels
         >>> v = torch.tensor([[[3.0]], [[6.0]]])
         >>> linear_attention(q, k, v).flatten()
-        tensor([4., 5.])
+        tensor([4.3333, 4.6667])
         >>> linear_attention(q, k, v, self_value=v).flatten()
-        tensor([3., 6.])
+        tensor([3.5000, 5.5000])
     """
     if self_value is not None and self_value.shape != (*q.shape[:2], v.size(-1)):
         raise ValueError(

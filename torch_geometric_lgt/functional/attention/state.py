@@ -40,28 +40,30 @@ class AttentionState:
         \mathbf{S}_r = \sum_j b_r(j) \, \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}, \qquad
         \mathbf{z}_r = \sum_j b_r(j) \, \phi(\mathbf{k}_j)
 
-    for a mask :math:`M_{ij} = \sum_r a_r(i) b_r(j)` (Eq. 6 and 12 of `MGFormer
-    <https://arxiv.org/abs/2405.04028>`_). Feature :math:`m` is stored divided by
-    :math:`\exp(c_m)` for each graph and head, so that sums neither overflow nor vanish, whatever
-    the norm of the keys. Here :math:`c_m`, the :obj:`maximum`, is the largest exponent of the
-    feature over the nodes of the graph; it is 0 for maps without exponentials. States may be merged
+    over the keys :math:`j` of a graph, for a mask :math:`M_{ij} = \sum_r a_r(i) b_r(j)` (Eq. 6 and
+    12 of `MGFormer <https://arxiv.org/abs/2405.04028>`_); without a mask :math:`R = b_1(j) = 1`.
+    Feature :math:`m` is stored divided by :math:`\exp(c_m)` for each graph and head, so that sums
+    neither overflow nor vanish, whatever the norm of the keys. Here :math:`c_m`, the
+    :obj:`maximum`, is the largest exponent of the feature over the nodes of the graph; it is 0 for
+    maps without exponentials. Outputs do not depend on it, because it cancels. States may be merged
     (:meth:`merge`) in any order, with the same result up to rounding; merging the state of no node
     changes nothing.
 
-    Attributes:
+    Args:
         sums (torch.Tensor): ``[B, H, M, R * (D + 1)]``: :math:`\mathbf{S}_1, \dots, \mathbf{S}_R`
             (see :attr:`numerator`), then :math:`\mathbf{z}_1, \dots, \mathbf{z}_R` (see
             :attr:`denominator`).
-        maximum (torch.Tensor): ``[B, H, M]``, without gradient, because outputs do not depend on
-            it.
-        squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{k}_j\|^2`.
-        count (torch.Tensor): ``[B]``, the number of nodes.
-        query_squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{q}_j\|^2`, for the
-            Frobenius norms of SGFormer and DIFFormer; 0 for other attentions.
-        rank (int): :math:`R`, 1 without a mask.
-        samples (int): :math:`K`, the number of samples of NodeFormer's Gumbel noise; 1 without
-            noise. :math:`M` is :math:`K` times the number of features of a key, and outputs are the
-            mean over the samples.
+        maximum (torch.Tensor): :math:`c_m`, ``[B, H, M]``, without gradient.
+        squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{k}_j\|^2`, from which SGFormer
+            and DIFFormer compute the Frobenius norm of the keys; other attentions do not read it.
+        count (torch.Tensor): ``[B]`` in int64, the number of keys.
+        rank (int, optional): :math:`R`, 1 without a mask. (default: :obj:`1`)
+        samples (int, optional): :math:`K`, the number of samples of NodeFormer's Gumbel noise; 1
+            without noise. :math:`M` is :math:`K` times the number of features of a key, sample by
+            sample, and outputs are the mean over the samples. (default: :obj:`1`)
+        query_squares (torch.Tensor, optional): ``[B, H]``, :math:`\sum_j \|\mathbf{q}_j\|^2` over
+            the queries of the same nodes, for the Frobenius norms of SGFormer and DIFFormer.
+            (default: :obj:`None`, 0, for other attentions)
 
     Raises:
         ValueError: If the shapes of the tensors do not fit each other.
@@ -102,30 +104,41 @@ class AttentionState:
         self.squares, self.count = squares, count
         self.rank, self.samples = rank, samples
         self.query_squares = torch.zeros_like(squares) if query_squares is None else query_squares
+        if self.query_squares.shape != squares.shape:
+            raise ValueError(
+                f"'query_squares' must have the shape of 'squares', {tuple(squares.shape)} (got "
+                f'{tuple(self.query_squares.shape)})'
+            )
 
     @property
     def numerator(self) -> Tensor:
-        r"""Returns :math:`\exp(-c_m) \, \mathbf{S}_r`, ``[B, H, M, R, D]``.
+        r"""Returns the sums :math:`\exp(-c_m) \, \mathbf{S}_r` over the keys, ``[B, H, M, R, D]``,
+        as they are stored.
 
         Example:
             >>> import torch
             >>> from torch_geometric_lgt.functional import AttentionState
-            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
-            >>> AttentionState.from_keys(k, v, 'relu').numerator.flatten()
-            tensor([6., 6.])
+            >>> k, v = torch.tensor([[[0.0]], [[1.0]]]), torch.tensor([[[1.0]], [[3.0]]])
+            >>> state = AttentionState.from_keys(k, v, 'logits')  # c = 1
+            >>> state.numerator.flatten()  # 1 / e + 3
+            tensor([3.3679])
+            >>> (state.maximum.exp()[..., None, None] * state.numerator).flatten()  # 1 + 3 e
+            tensor([9.1548])
         """
         return self.sums[..., : -self.rank].unflatten(-1, (self.rank, -1))
 
     @property
     def denominator(self) -> Tensor:
-        r"""Returns :math:`\exp(-c_m) \, \mathbf{z}_r`, ``[B, H, M, R]``.
+        r"""Returns the sums :math:`\exp(-c_m) \, \mathbf{z}_r` over the keys, ``[B, H, M, R]``, as
+        they are stored.
 
         Example:
             >>> import torch
             >>> from torch_geometric_lgt.functional import AttentionState
-            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
-            >>> AttentionState.from_keys(k, v, 'relu').denominator.flatten()
-            tensor([4., 4.])
+            >>> k, v = torch.tensor([[[0.0]], [[1.0]]]), torch.tensor([[[1.0]], [[3.0]]])
+            >>> state = AttentionState.from_keys(k, v, 'logits')  # c = 1
+            >>> state.denominator.flatten()  # 1 / e + 1
+            tensor([1.3679])
         """
         return self.sums[..., -self.rank :]
 
@@ -147,8 +160,8 @@ class AttentionState:
         r"""Builds the state (the sums over all keys of each graph) of keys ``[N, H, C]`` and values
         ``[N, H, D]``. Arguments have the meaning they have in
         :meth:`~torch_geometric_lgt.functional.kernel_attention`: the maps that need a
-        :obj:`projection` there, such as the default, need it here. With the same map and queries,
-        :meth:`read` returns the output of that function.
+        :obj:`projection` there, such as the default :obj:`"softmax"`, need it here. With the same
+        map and queries, :meth:`read` returns the output of that function.
 
         Raises:
             ValueError: If a shape, :obj:`feature_map`, :obj:`projection` or :obj:`batch` does not
@@ -190,20 +203,23 @@ class AttentionState:
 
         Arguments have the same meaning as in
         :meth:`~torch_geometric_lgt.functional.kernel_attention`, with :obj:`batch` the graph id of
-        each query. The feature map, projection, scale and power must be the same as in
-        :meth:`from_keys`.
+        each query; without it the state must be of one graph. The feature map, projection, scale
+        and power must be the same as in :meth:`from_keys`: the state does not store them, and
+        others give wrong outputs without an error.
 
         Raises:
-            ValueError: If the state has another number of graphs, heads, features or ranks than the
-                queries, or an argument does not fit.
+            ValueError: If a graph id is not below the number of graphs in the state, or the state
+                has another number of heads, features or another rank than the queries. If an
+                argument does not fit.
 
         Example:
             >>> import torch
             >>> from torch_geometric_lgt.functional import AttentionState
-            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> k = torch.tensor([[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]])
+            >>> v = torch.tensor([1.0, 2.0, 9.0]).view(3, 1, 1)
             >>> state = AttentionState.from_keys(k, v, 'relu')
-            >>> state.read(torch.rand(2, 1, 2), 'relu').flatten()
-            tensor([1.5000, 1.5000])
+            >>> state.read(torch.tensor([[[1.0, 0.0]], [[1.0, 1.0]]]), 'relu').flatten()
+            tensor([1.5000, 4.0000])
         """
         queries = kernel_input(q, query_mask, feature_map, projection, scale, power, self.samples)
         nodes = segments(batch, q.size(0), None if batch is None else self.count.size(0), q.device)
@@ -216,11 +232,13 @@ class AttentionState:
             c = \max(c^{(1)}, c^{(2)}), \qquad \bar{z} = e^{c^{(1)} - c} \, \bar{z}^{(1)} +
                 e^{c^{(2)} - c} \, \bar{z}^{(2)}
 
-        with the stored sums :math:`\bar{z}` and maxima :math:`c`. The attributes :obj:`count`,
-        :obj:`squares` and :obj:`query_squares` are added.
+        with the stored sums :math:`\bar{z} = e^{-c} z`, likewise those with values, and the maxima
+        :math:`c` of the two states and of the result. The attributes :obj:`count`, :obj:`squares`
+        and :obj:`query_squares` are added.
 
         Raises:
-            ValueError: If the two states are not of the same graphs, heads, features and channels.
+            ValueError: If the two states differ in the number of graphs, heads, features or
+                channels, in the rank or in the samples.
 
         Example:
             >>> import torch
@@ -254,10 +272,10 @@ class AttentionState:
         r"""Returns this state without the nodes of :obj:`other`. This state must contain each of
         these nodes, with the same key and value.
 
-        Subtraction loses precision if few keys dominate; then build both states in float64.
-        Differences smaller than 64 machine epsilons times this state's sums are set to 0. The
-        output over nodes without weight is therefore 0. A graph that loses all nodes is exactly
-        empty.
+        Subtraction loses precision if few keys dominate; then build both states in float64. An
+        entry of the difference below 64 machine epsilons times the entry of this state is set to 0,
+        so that the output is 0 if only nodes without weight, whose features are 0, remain. A graph
+        that loses all nodes is exactly empty.
 
         Raises:
             ValueError: As in :meth:`merge`, or if :obj:`other` has more nodes of a graph than this
@@ -294,8 +312,12 @@ class AttentionState:
         return rest._replace(sums=sums, maximum=maximum, **squares)
 
     def scaled(self, factor: Tensor) -> 'AttentionState':
-        r"""Returns this state with features multiplied by :obj:`factor` ``[B, H, M]``. Scale a
-        state just before it is read: a scaled state must not be merged.
+        r"""Returns this state with features multiplied by :obj:`factor` ``[B, H, M]``, as SGFormer
+        and DIFFormer divide by their norms. Merge and reduce states first: the factor stays in the
+        sums, and sums with different factors do not add up, without an error.
+
+        Raises:
+            ValueError: If :obj:`factor` has another shape.
 
         Example:
             >>> import torch
@@ -305,6 +327,10 @@ class AttentionState:
             >>> state.scaled(torch.tensor([[[1.0, 0.5]]])).denominator.flatten()
             tensor([4., 2.])
         """
+        if factor.shape != self.maximum.shape:
+            raise ValueError(
+                f"'factor' must have shape {tuple(self.maximum.shape)} (got {tuple(factor.shape)})"
+            )
         return self._replace(sums=self.sums * factor.unsqueeze(-1))
 
     def all_reduce(self, group: dist.ProcessGroup | None = None) -> 'AttentionState':
@@ -416,11 +442,11 @@ class AttentionState:
         )
 
     def save(self, path: str | os.PathLike) -> None:
-        r"""Writes the state to a safetensors file with a version and a checksum, atomically.
-        :meth:`load` reads the file.
+        r"""Writes the state to a safetensors file with the version of the format and a checksum,
+        atomically. :meth:`load` reads the file.
 
         Args:
-            path (str or Path): The file, which may exist.
+            path (str or Path): The file. An existing file is replaced.
 
         Raises:
             OSError: If the file cannot be written. No half-written file remains.

@@ -40,8 +40,9 @@ class SortedEdges(NamedTuple):
             and ``pointer[i] : pointer[i + 1]`` are the edges into target ``i``. Its :obj:`order`
             ``[E]`` makes ``edge_index[:, order]`` sorted by target; it is :obj:`None` if the edges
             are sorted already.
-        by_source (Rows, optional): The edges sorted by source, in the same form: here
-            :obj:`source` has the targets. If :obj:`None`, backward passes sort the edges.
+        by_source (Rows, optional): The edges sorted by source, in the same form with both ends
+            exchanged: its field :obj:`source` has the targets, and ``pointer[j] : pointer[j + 1]``
+            are the edges out of source ``j``. If :obj:`None`, backward passes sort the edges.
         weight (torch.Tensor, optional): ``[E]``, in the order of :obj:`edge_index`.
         first (torch.Tensor, optional): Bools ``[E]`` in the order of :obj:`edge_index`, only in
             edges that :meth:`KernelAttentionConv.hops` finds in compiled code. Such code cannot
@@ -65,8 +66,8 @@ class SortedEdges(NamedTuple):
     first: Tensor | None = None
 
     def orders(self) -> EdgeOrders:
-        r"""Returns :attr:`by_target` and :attr:`by_source` as one flat tuple, for operators, whose
-        arguments are tensors.
+        r"""Returns :attr:`by_target` and :attr:`by_source` as one flat tuple, for the custom
+        operators of this package, whose arguments are tensors.
 
         Its fields :obj:`target_pointer`, :obj:`target_source` and :obj:`target_order` are those of
         :attr:`by_target`. The fields :obj:`source_pointer`, :obj:`source_target` and
@@ -86,7 +87,7 @@ class SortedEdges(NamedTuple):
         return EdgeOrders(*self.by_target, *(self.by_source or ()))
 
     def fit(self, num_src: int, num_dst: int) -> bool:
-        r"""Returns whether the edges were sorted for these numbers of sources and targets.
+        r"""Tells whether the edges were sorted for these numbers of sources and targets.
 
         Example:
             >>> import torch

@@ -178,16 +178,17 @@ def sorted_edges(
     :obj:`edge_index`, so that many steps over one graph sort only once.
 
     Args:
-        edge_index (torch.Tensor or SparseTensor): ``[2, E]``, sources and targets, or any other
-            format of PyG's layers. Repeated edges stay. :class:`SortedEdges` are returned
-            unchanged.
+        edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, sources and targets, a
+            :class:`torch_geometric.EdgeIndex`, or a sparse matrix, of PyTorch or torch-sparse,
+            whose rows are the targets, such as :obj:`adj_t`. Repeated edges stay.
+            :class:`SortedEdges` are returned as they are, with :obj:`edge_weight` if that is given.
         num_src (int): The number of sources.
         num_dst (int): The number of targets.
         backward (bool, optional): Whether the edges are also sorted by source. If :obj:`False`,
             each backward pass sorts them. (default: :obj:`None`, whether gradients are enabled)
         edge_weight (torch.Tensor, optional): The weights ``[E]`` of the edges, for a sparse matrix
-            in its row-major order. (default: :obj:`None`, the values of a sparse matrix if it has
-            some)
+            without values in the order of its rows. (default: :obj:`None`, the values of a sparse
+            matrix if it has some)
 
     Returns:
         SortedEdges
@@ -195,7 +196,8 @@ def sorted_edges(
     Raises:
         TypeError: If the format of :obj:`edge_index` is unknown.
         ValueError: If an id lies outside the nodes, or :obj:`edge_index` has a wrong shape or
-            dtype. Also if :obj:`edge_weight` does not fit, or the edges have weights already.
+            dtype. Also if :obj:`edge_weight` does not have one floating-point number for each edge,
+            or the matrix or the :class:`SortedEdges` have weights already.
 
     Example:
         >>> import torch

@@ -25,14 +25,17 @@ def jaccard(
     index is 0 if neither node has a neighbour, and 1 for a node with neighbours paired with itself.
 
     A pair takes as many steps as the smaller of its two degrees, and equal pairs are counted once;
-    memory is :math:`O(N + E + P)`. With numba installed, the function is compiled once a process
-    has taken about four million steps, and then uses all threads.
+    memory is :math:`O(N + E + P)`. With numba installed, a process compiles the function as soon as
+    all of its calls together have taken about four million such steps; from then on it uses all
+    threads.
 
     Args:
-        edge_index (torch.Tensor or SparseTensor): The edges; repeated ones count once.
+        edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, or a sparse matrix whose
+            rows are the targets, such as :obj:`adj_t`. Repeated edges count once.
         num_nodes (int): :math:`N`.
-        pairs (torch.Tensor, optional): Node ids ``[2, P]``. (default: :obj:`None`, the edges in
-            their order, those of a sparse matrix row by row)
+        pairs (torch.Tensor, optional): Node ids ``[2, P]``, which need not be edges. (default:
+            :obj:`None`, the edges in their order, for a sparse matrix row by row: by target, then
+            by source)
         neighbors (str, optional): The neighbours that count: the sources of the edges into a node
             (:obj:`"in"`), the targets of the edges out of a node (:obj:`"out"`), or both
             (:obj:`"all"`). (default: :obj:`"all"`)
@@ -82,17 +85,23 @@ def minhash_jaccard(
         \hat{J}_{ij} = \frac{1}{K} \sum_{k=1}^{K} \Bigl[ \arg\min_{u \in \mathcal{N}_i} \pi_k(u) =
             \arg\min_{u \in \mathcal{N}_j} \pi_k(u) \Bigr]
 
-    with :math:`K` random orders :math:`\pi_k` of the nodes. The standard deviation is
-    :math:`\sqrt{J (1 - J) / K} \le 1 / (2 \sqrt{K})`. An error beyond :math:`\epsilon` has a
-    probability of at most :math:`2 \exp(-2 K \epsilon^2)`. Time is :math:`O(K (N + E + P))` for
-    :math:`P` pairs and any distribution of the degrees, memory :math:`O(N + E + P)`.
+    with :math:`K` random orders :math:`\pi_k` of the nodes, and :math:`\mathcal{N}_i` the distinct
+    neighbours of :math:`i` without :math:`i` itself. The estimate is 0 if a node of the pair has no
+    neighbour. The standard deviation is :math:`\sqrt{J (1 - J) / K} \le 1 / (2 \sqrt{K})`. An error
+    beyond :math:`\epsilon` has a probability of at most :math:`2 \exp(-2 K \epsilon^2)`. Time is
+    :math:`O(K (N + E + P))` for :math:`P` pairs and any distribution of the degrees, memory
+    :math:`O(N + E + P)`.
 
     Args:
-        edge_index (torch.Tensor or SparseTensor): As in :meth:`jaccard`.
+        edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, or a sparse matrix whose
+            rows are the targets, such as :obj:`adj_t`. Repeated edges count once.
         num_nodes (int): :math:`N`.
-        num_hashes (int): :math:`K`.
-        pairs (torch.Tensor, optional): As in :meth:`jaccard`. (default: :obj:`None`, the edges)
-        neighbors (str, optional): As in :meth:`jaccard`. (default: :obj:`"all"`)
+        num_hashes (int): :math:`K`, the number of random orders.
+        pairs (torch.Tensor, optional): Node ids ``[2, P]``, which need not be edges. (default:
+            :obj:`None`, the edges in their order, as in :meth:`jaccard`)
+        neighbors (str, optional): The neighbours that count: the sources of the edges into a node
+            (:obj:`"in"`), the targets of the edges out of a node (:obj:`"out"`), or both
+            (:obj:`"all"`). (default: :obj:`"all"`)
         generator (torch.Generator, optional): The source of the random orders. (default:
             :obj:`None`, the global generator)
 
@@ -100,7 +109,8 @@ def minhash_jaccard(
         ``[P]``
 
     Raises:
-        ValueError: If :obj:`num_hashes` is no positive whole number, or as in :meth:`jaccard`.
+        ValueError: If :obj:`num_hashes` is no positive whole number, :obj:`neighbors` is none of
+            the three, or a node does not exist.
 
     Example:
         >>> import torch

@@ -21,19 +21,26 @@ def attention_distance(
         D_i = \max_j J_{ij} - \frac{1}{|\mathcal{N}_i|} \sum_j J_{ij} - \log |\mathcal{N}_i|
 
     over the distinct neighbours :math:`j \in \mathcal{N}_i` without :math:`i` itself, with the
-    Jaccard index :math:`J_{ij}` of their neighbourhoods. By default the neighbours are the sources
-    of the edges into a node, over which the attention sums (Eq. 3).
+    Jaccard index :math:`J_{ij}` of :math:`\mathcal{N}_i` and :math:`\mathcal{N}_j`. The argument
+    :obj:`neighbors` defines all of these sets. By default they are the sources of the edges into a
+    node, over which the attention sums (Eq. 3); in a directed graph these are other Jaccard indices
+    than the default ones of :meth:`jaccard`.
 
     With :obj:`measure="lse"`, :math:`\log \sum_j \exp J_{ij}` replaces the maximum, as in Eq. 9.
-    Then :math:`D_i \ge 0`, and :math:`D_i = 0` where all :math:`J_{ij}` are equal. Values are
-    rounded to 12 decimals, so that equal neighbourhoods tie. A node without neighbours gets
-    :math:`-\infty`.
+    Then :math:`D_i \ge 0`, and :math:`D_i = 0` where all :math:`J_{ij}` are equal. With the
+    maximum, the term :math:`-\log |\mathcal{N}_i|` dominates: nodes of low degree have the largest
+    :math:`D_i`. Values are rounded to 12 decimals, so that equal neighbourhoods tie. A node without
+    neighbours gets :math:`-\infty`.
 
     Args:
-        edge_index (torch.Tensor or SparseTensor): The edges; repeated ones count once.
+        edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, or a sparse matrix whose
+            rows are the targets, such as :obj:`adj_t`. Repeated edges count once.
         num_nodes (int): :math:`N`.
-        measure (str, optional): :obj:`"jaccard"` or :obj:`"lse"`. (default: :obj:`"jaccard"`)
-        neighbors (str, optional): As in :meth:`jaccard`. (default: :obj:`"in"`)
+        measure (str, optional): :obj:`"jaccard"` for the maximum, or :obj:`"lse"`. (default:
+            :obj:`"jaccard"`)
+        neighbors (str, optional): The neighbours that count: the sources of the edges into a node
+            (:obj:`"in"`), the targets of the edges out of a node (:obj:`"out"`), or both
+            (:obj:`"all"`). (default: :obj:`"in"`)
 
     Returns:
         ``[N]`` in float64
