@@ -8,7 +8,7 @@ from definitions import degree_masked, features_of, heads_of
 from gradients import assert_same_gradients, gradients, leaves_of
 from torch.utils.flop_counter import FlopCounterMode
 
-from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
+from torch_geometric_lgt.nn import DegreeMaskedAttention, FeatureMap, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
 FOLDED, UNFOLDED = 5, 24
@@ -174,3 +174,8 @@ def test_shares_below_the_smallest_float(num_features):
     for name, value in exact.items():
         error = (found[name].detach().double() - value.detach()).norm() / value.detach().norm()
         assert float(error) < 300 * torch.finfo(torch.float32).eps, name
+
+
+def test_only_a_learned_map_has_logits():
+    with pytest.raises(ValueError, match=r"'kind' must be 'learned' for logits \(got 'simplex'\)"):
+        FeatureMap('simplex', 4).logits(torch.ones(2, 1, 4))

@@ -1,5 +1,5 @@
 # H heads, C channels per head, M features.
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,14 +19,16 @@ class FeatureMap(torch.nn.Module):
     r"""Computes the features :math:`\phi` of kernel attention, and draws or learns their
     projection.
 
-    * :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`:
-      :math:`\phi_m(\mathbf{x}) = \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)` (Eq.
-      7 of MGFormer; the constant :math:`M^{-1/2}` cancels in the attention). The mean of
-      :math:`\phi_m(\mathbf{q}) \, \phi_m(\mathbf{k})` over :math:`m` is an unbiased estimate of
-      :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`. The rows :math:`\mathbf{w}_m` are those of
-      :meth:`~torch_geometric_lgt.functional.gaussian_projection`.
-    * :obj:`"fourier"`: cosines and sines of :math:`\mathbf{w}_m^{\top} \mathbf{x}` times
-      :math:`\exp(\|\mathbf{x}\|^2 / 2)`, with orthogonal rows. These features are signed: the
+    * :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`: :math:`\phi_m(\mathbf{x}) =
+      \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)` (Eq. 7 of MGFormer; the constant
+      :math:`M^{-1/2}` cancels in the attention). The mean of :math:`\phi_m(\mathbf{q}) \,
+      \phi_m(\mathbf{k})` over :math:`m` is an unbiased estimate of :math:`\exp(\mathbf{q}^{\top}
+      \mathbf{k})`. The three names are geometries of
+      :meth:`~torch_geometric_lgt.functional.gaussian_projection`, which draws the rows
+      :math:`\mathbf{w}_m`: independent, orthogonal, or corners of a simplex, in blocks of :math:`C`
+      rows.
+    * :obj:`"fourier"`: :math:`\exp(\|\mathbf{x}\|^2 / 2) \cos(\mathbf{w}_m^{\top} \mathbf{x})` for
+      all :math:`m`, then the same with sines, with orthogonal rows. These features are signed: the
       denominator of the attention can be close to 0 or change its sign.
     * :obj:`"elu"`: :math:`\mathrm{elu}(\mathbf{x}) + 1`; :obj:`"relu"`:
       :math:`\mathrm{relu}(\mathbf{x})`; :obj:`"focused"`: :math:`\mathrm{relu}(\mathbf{x})^p`
@@ -39,8 +41,8 @@ class FeatureMap(torch.nn.Module):
     Args:
         kind (str): One of the names above.
         channels (int): Channels per head :math:`C`.
-        num_features (int, optional): Rows :math:`M` of the projection; :obj:`"fourier"` has two
-            features for each row. (default: :obj:`None`, as many as channels)
+        num_features (int, optional): Number :math:`M` of vectors :math:`\mathbf{w}_m`. Each gives
+            one feature, and two with :obj:`"fourier"`. (default: :obj:`None`, as many as channels)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
         heads (int, optional): Number of heads :math:`H` of the learned map; the other maps are the
             same for all heads. (default: :obj:`1`)
@@ -107,25 +109,47 @@ class FeatureMap(torch.nn.Module):
 
     @property
     def estimates_softmax(self) -> bool:
-        r"""Tells whether the features are positive and estimate a softmax."""
+        r"""Tells whether the features are positive and estimate :math:`\exp(\mathbf{q}^{\top}
+        \mathbf{k})`, the kernel of a softmax. :obj:`True` for :obj:`"positive"`,
+        :obj:`"orthogonal"` and :obj:`"simplex"`. The Gumbel noise and the edge loss of NodeFormer
+        need such a map.
+
+        Example:
+            >>> from torch_geometric_lgt.nn import FeatureMap
+            >>> FeatureMap('simplex', channels=8).estimates_softmax
+            True
+            >>> FeatureMap('fourier', channels=8).estimates_softmax
+            False
+        """
         return self.kind in EXPONENTIAL_MAPS
 
     @property
     def map(self) -> Map:
-        r"""Returns the formulas of the features, after the projection."""
+        r"""Returns the object that computes the features and their gradients inside the operators.
+        Its :attr:`name` is the :obj:`feature_map` of
+        :meth:`~torch_geometric_lgt.functional.kernel_attention`, which also takes this module's
+        :attr:`projection`.
+
+        Example:
+            >>> from torch_geometric_lgt.nn import FeatureMap
+            >>> FeatureMap('simplex', channels=8).map.name, FeatureMap('elu', channels=8).map.name
+            ('softmax', 'elu')
+        """
         if self.is_learned:
             return MAPS['assignment']
         return MAPS['softmax' if self.estimates_softmax else self.kind]
 
     def reset_parameters(self) -> None:
-        r"""Redraws the projection, or resets a learned one, from the global generator."""
+        r"""Draws the random projection anew, or the weights of a learned map, from the global
+        generator."""
         self.redraw_projection()
         if self.is_learned:
             torch.nn.init.normal_(self.weight, std=self.channels**-0.5)
             torch.nn.init.ones_(self.scale)
 
     def redraw_projection(self, generator: torch.Generator | None = None) -> None:
-        r"""Redraws the projection, if the map has one."""
+        r"""Draws the random projection anew. Does nothing for a map without one, also a learned
+        one."""
         if self.projection is None:
             return
         geometry = 'orthogonal' if self.kind == 'fourier' else self.kind
@@ -134,21 +158,30 @@ class FeatureMap(torch.nn.Module):
         self.projection = drawn.to(self.projection.device, dtype)
 
     def logits(self, x: Tensor) -> Tensor:
-        r"""Computes the logits ``[..., H, M]`` of a learned map from :obj:`x` ``[..., H, C]``."""
-        return torch.einsum('...hc,hmc->...hm', x, cast(Tensor, self.head_projection()))
+        r"""Computes the logits :math:`s_h \mathbf{w}_{hm}^{\top} \mathbf{x}` ``[..., H, M]`` of a
+        learned map from :obj:`x` ``[..., H, C]``.
+
+        Raises:
+            ValueError: If the map is not learned.
+        """
+        projection = self.head_projection()
+        if projection is None:
+            raise ValueError(f"'kind' must be 'learned' for logits (got {self.kind!r})")
+        return torch.einsum('...hc,hmc->...hm', x, projection)
 
     def head_projection(self) -> Tensor | None:
-        r"""Returns the scaled vectors of the features in each head of a learned map,
-        :math:`s_h \mathbf{w}_{hm}` ``[H, M, C]``: its scale :attr:`scale` times its weights
-        :attr:`weight`. Other maps have none, also those with a :attr:`projection`: :obj:`None`."""
+        r"""Returns the vectors :math:`s_h \mathbf{w}_{hm}` ``[H, M, C]`` of a map of kind
+        :obj:`"learned"`, with gradients: :attr:`scale` ``[H]`` times :attr:`weight` ``[H, M, C]``.
+        Returns :obj:`None` for other kinds, whose random vectors are the :attr:`projection`."""
         return self.scale[:, None, None] * self.weight if self.is_learned else None
 
     def forward(self, x: Tensor) -> Tensor:
         r"""Computes the features ``[..., M]`` of :obj:`x` ``[..., C]`` as the formula says.
 
         Fourier features are ``[..., 2 * M]``. Maps without a projection have as many features as
-        channels. A learned map takes ``[..., H, C]`` and returns ``[..., H, M]``. Attention layers
-        compute logarithms of features instead, which do not overflow."""
+        channels. A learned map takes ``[..., H, C]`` and returns ``[..., H, M]``. The layers of
+        this package compute the logarithms of these features themselves, which do not overflow, and
+        do not call this method."""
         if self.is_learned:
             return self.logits(x).softmax(-1)
         log, value = self.map.log_features(

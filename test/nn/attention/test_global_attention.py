@@ -224,7 +224,7 @@ def test_raises():
     attention = GlobalAttention(KernelAttentionConv(8, 1, feature_map='elu'))
     with pytest.raises(ValueError, match=r"'conv' must keep the width of its input, 8 \(got 1\)"):
         attention(torch.randn(1, 3, 8))
-    with pytest.raises(ValueError, match=r"'x' must have shape \[B, N_max, C\]"):
+    with pytest.raises(ValueError, match=r"'x' must have shape \[B, N_max, F\]"):
         attention(torch.randn(3, 8))
     for mask in (torch.ones(3, dtype=torch.bool), torch.ones(1, 3)):
         with pytest.raises(ValueError, match="'mask' must hold a bool for each"):

@@ -191,3 +191,14 @@ def test_a_layer_without_attention_refuses_the_parameters_of_one():
     parameters = GPSConv(8, pyg.GCNConv(8, 8), attn_type='multihead').state_dict()
     with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: .*attn.*norm2'):
         GPSConv(8, pyg.GCNConv(8, 8), attn_type=None).load_state_dict(parameters)
+
+
+@pytest.mark.parametrize('attn_type', ['multihead', None])
+def test_arguments_that_the_attention_does_not_read_are_refused(attn_type):
+    """They were ignored: the output was that of the keys of the input."""
+    conv, x = GPSConv(8, pyg.GCNConv(8, 8), attn_type=attn_type).double(), features()
+    state = KernelAttentionConv(8, 8).double().attention_state(x)
+    with pytest.raises(ValueError, match="'state' must be left out"):
+        conv(x, EDGES, state=state)
+    with pytest.raises(ValueError, match="'degree' must be left out"):
+        conv(x, EDGES, attn_arguments={'degree': DEGREE})

@@ -398,6 +398,8 @@ def test_raises_when_run():
         conv(x, EDGES, index, edge_attr=torch.rand(14, 1))
     with pytest.raises(ValueError, match="'return_edge_scores' must be False"):
         conv(x, EDGES, index, return_edge_scores=True)
+    with pytest.raises(ValueError, match="'edge_channels' must be positive"):
+        conv.edge_scores(x, EDGES, index, edge_attr=None)
     for wrong in (None, torch.rand(14, 3), torch.rand(13, 2)):
         with pytest.raises(ValueError, match=r"'edge_attr' must have shape \(14, 2\)"):
             JaccardSubtractorConv(5, 8, 4, edge_channels=2)(x, EDGES, index, edge_attr=wrong)

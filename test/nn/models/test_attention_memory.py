@@ -337,7 +337,7 @@ def test_a_graph_without_nodes(tmp_path):
 def test_raises():
     data, model = graph(), DIFFormer(5, 8, 3).eval()
     memory = memory_of(model, data)
-    assert repr(memory) == 'AttentionMemory(50 nodes, 2 layers)'
+    assert repr(memory) == 'AttentionMemory(nodes=50, layers=2)'
     with pytest.raises(ValueError, match="'nodes' must be distinct"):
         memory.without(torch.tensor([1, 1]))
     for wrong in (torch.arange(50) < 3, torch.tensor([[1]]), torch.tensor([1.0]), [1]):

@@ -369,3 +369,12 @@ def test_networks_that_take_a_batch_vector_alone_get_none():
     model = SGFormer(6, 8, 3, gnn=Network()).double()
     x, batch = torch.randn(4, 6, dtype=torch.double), torch.tensor([0, 0, 1, 1])
     assert model(x, torch.tensor([[0, 1, 2], [1, 0, 3]]), batch).shape == (4, 3)
+
+
+def test_a_network_that_counts_degrees_refuses_those_of_the_full_graph():
+    """It ignored them, and normalised by the degrees in the batch."""
+    model, x = SGFormer(6, 8, 3, gnn=GCN(8, 8, 2)), torch.randn(8, 6)
+    with pytest.raises(ValueError, match="'degree' must be None unless 'gnn' is the default one"):
+        model(x, EDGES, degree=torch.full((8,), 3))
+    sage = SGFormer(6, 8, 3, gnn=GraphSAGE(8, 8, 2)).eval()  # which reads no degrees
+    assert torch.equal(sage(x, EDGES, degree=torch.full((8,), 3)), sage(x, EDGES))

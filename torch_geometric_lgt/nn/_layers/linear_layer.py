@@ -105,9 +105,10 @@ class LinearLayer(AttentionLayer):
 
         Args:
             x (torch.Tensor): The node features ``[N, F]``.
-            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`)
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
+                graph)
             batch_size (int, optional): The number of graphs in all parts of the data. (default:
-                :obj:`None`)
+                :obj:`None`, one more than the largest graph id)
             position (torch.Tensor, optional): The positions ``[N, position_channels]``. (default:
                 :obj:`None`)
 
@@ -151,10 +152,11 @@ class LinearLayer(AttentionLayer):
         *,
         position: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        r"""Computes the attention weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`: the
-        share of source ``edge_index[0]`` in the output of target ``edge_index[1]``.
+        r"""Computes the attention weight ``[P, H]`` of each pair of nodes: the share of source
+        ``edge_index[0]`` in the output of target ``edge_index[1]``.
 
-        The weight of a pair in different graphs is 0. If the layer adds each node's own value, a
+        The pairs :obj:`edge_index` ``[2, P]`` need not be edges. The weight of a pair in different
+        graphs is 0. If the layer adds each node's own value, a
         self loop includes the weight of this term. The other arguments are those of
         :meth:`forward`."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x

@@ -25,17 +25,20 @@ class AdjacencyMaskedAttention(KernelLayer):
             \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
         {\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
 
-    with :math:`\mathcal{N}(i)` the sources of the edges into :math:`i`. The mask is the adjacency
-    matrix, as in the paper's ablation study. The mask entry :math:`w_{ij}` of an edge is its
-    weight, 1 by default, and repeated edges count repeatedly. The paper does not say whether a node
-    is a neighbour of itself; the layer adds no self loops. A node gets 0 if its denominator is 0,
-    such as a node without an incoming edge.
+    with :math:`\mathcal{N}(i)` the sources of the edges into :math:`i`. Queries and keys are
+    learned linear maps of the features, split among the heads. There is no map after the heads,
+    whose outputs are concatenated. The mask is the adjacency matrix, as in the paper's ablation
+    study. The mask entry :math:`w_{ij}` of an edge is its weight, 1 by default, and repeated edges
+    count repeatedly. The paper does not say whether a node is a neighbour of itself; the layer adds
+    no self loops. A node gets 0 if its denominator is 0, such as a node without an incoming edge.
 
     Args:
-        channels (int): Size :math:`C` of each input and output sample.
+        channels (int): Size :math:`F` of each input and output sample.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        feature_map (str or torch.nn.Module, optional): :math:`\phi`, see
-            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`)
+        feature_map (str or torch.nn.Module, optional): :math:`\phi`, one of those of
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`, random
+            features that estimate a softmax over :math:`\mathbf{q}_i^{\top} \mathbf{k}_j /
+            \sqrt{C}` for :math:`C` channels of a key)
         num_features (int, optional): Number of features per head, as in
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`None`, as many as
             channels of a key)
@@ -45,13 +48,13 @@ class AdjacencyMaskedAttention(KernelLayer):
             :obj:`None`, as many as :obj:`channels`)
 
     Shapes:
-        - **input:** node features :math:`(N, C)`, or a pair :math:`((N_s, C), (N_t, C))` of sources
+        - **input:** node features :math:`(N, F)`, or a pair :math:`((N_s, F), (N_t, F))` of sources
           and targets; edges; their weights :math:`(E)` *(optional)*
-        - **output:** node features :math:`(N_t, C)`
+        - **output:** node features :math:`(N_t, F)`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`, or a
-            weight is negative.
+        ValueError: If :obj:`heads` does not divide :obj:`channels` or :obj:`key_channels`, or the
+            feature map is unknown.
 
     Example:
         >>> import torch
@@ -86,14 +89,18 @@ class AdjacencyMaskedAttention(KernelLayer):
     def forward(
         self, x: Tensor | PairTensor, edge_index: Adj, *, edge_weight: Tensor | None = None
     ) -> Tensor:
-        r"""Computes the output ``[N_t, C]`` of the targets.
+        r"""Computes the output ``[N_t, F]`` of the targets.
 
         Args:
-            x (torch.Tensor or tuple): The node features ``[N, C]``, or a pair of the features of
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
                 sources and targets.
-            edge_index (torch.Tensor or SparseTensor): The edges, from sources to targets.
+            edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, or a sparse matrix
+                whose rows are the targets, such as :obj:`adj_t`.
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
+
+        Raises:
+            ValueError: If a shape, dtype or device does not fit the layer, or a weight is negative.
         """
         x_src = x if isinstance(x, Tensor) else x[0]
         q, k, edges, options = self._inputs(x, edge_index, edge_weight)
@@ -104,8 +111,8 @@ class AdjacencyMaskedAttention(KernelLayer):
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, *, edge_weight: Tensor | None = None
     ) -> Tensor:
-        r"""Computes the weight ``[E, H]`` of each edge: the share of its source in the output of
-        its target. The arguments are those of :meth:`forward`."""
+        r"""Computes the attention weight ``[E, H]`` of each edge: the share of its source in the
+        output of its target. The arguments are those of :meth:`forward`."""
         q, k, edges, options = self._inputs(x, edge_index, edge_weight)
         return adjacency_scores(q, k, edges, **options)
 

@@ -34,19 +34,21 @@ class DegreeMaskedAttention(KernelLayer):
 
     over the nodes :math:`j` of the graph that contains :math:`i`. Here :math:`\mathbf{e}_d` is a
     learned embedding of the degree :math:`d`. The vector :math:`\mathbf{w}` and :math:`b` are
-    learned, too, and :math:`\sigma` is the sigmoid; all heads share the mask. The sine of a sum
-    splits into two products, so the mask is separable with rank 2. Differs from the paper: nothing
-    is added to :math:`\phi` or to the denominator.
+    learned, too, and :math:`\sigma` is the sigmoid; all heads share the mask. Queries and keys are
+    learned linear maps of the features, split among the heads. The sine of a sum splits into two
+    products, so the mask is separable with rank 2. Differs from the paper: nothing is added to
+    :math:`\phi` or to the denominator.
 
     The degree of a node is its number of distinct neighbours along edges in either direction, as
     :class:`~torch_geometric_lgt.transforms.NodeDegree` counts it.
 
     Args:
-        channels (int): Size of each input and output sample.
+        channels (int): Size :math:`F` of each input and output sample.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         feature_map (str or torch.nn.Module, optional): As in
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`, random
-            features that estimate a softmax)
+            features that estimate a softmax over :math:`\mathbf{q}_i^{\top} \mathbf{k}_j /
+            \sqrt{C}` for :math:`C` channels of a key)
         num_features (int, optional): Number of features per head, as in
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`None`, as many as
             channels of a key)
@@ -59,14 +61,14 @@ class DegreeMaskedAttention(KernelLayer):
             :obj:`None`, as many as :obj:`channels`)
 
     Shapes:
-        - **input:** node features :math:`(N, C)`, or a pair :math:`((N_s, C), (N_t, C))` of sources
+        - **input:** node features :math:`(N, F)`, or a pair :math:`((N_s, F), (N_t, F))` of sources
           and targets; degrees :math:`(N)` or a pair, or the edges of the graph to count them;
           batch vector, or a pair of them *(optional)*
-        - **output:** node features :math:`(N_t, C)`
+        - **output:** node features :math:`(N_t, F)`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`, or
-            neither :obj:`degree` nor :obj:`edge_index` is given.
+        ValueError: If :obj:`heads` does not divide :obj:`channels` or :obj:`key_channels`, the
+            feature map is unknown, or :obj:`max_degree` is negative.
 
     Example:
         >>> import torch
@@ -111,22 +113,30 @@ class DegreeMaskedAttention(KernelLayer):
         state: AttentionState | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""Computes the output ``[N_t, C]`` of the targets.
+        r"""Computes the output ``[N_t, F]`` of the targets.
 
         Args:
-            x (torch.Tensor or tuple): The node features ``[N, C]``, or a pair of the features of
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
                 sources and targets.
-            degree (torch.Tensor or tuple, optional): The degrees of the nodes, ``[N]`` whole
-                numbers; a pair for a pair :obj:`x`. (default: :obj:`None`, the number of distinct
-                neighbours in :obj:`edge_index`)
-            batch (torch.Tensor or tuple, optional): The graph id of each node, or a pair of such
-                vectors. (default: :obj:`None`, one graph)
-            edge_index (torch.Tensor or SparseTensor, optional): The edges in which degrees are
-                counted if :obj:`degree` is :obj:`None`. (default: :obj:`None`)
+            degree (torch.Tensor or tuple, optional): The degrees of the nodes, ``[N]`` of an
+                integer dtype; a pair for a pair :obj:`x`, also with :obj:`state`. (default:
+                :obj:`None`, counted in :obj:`edge_index`)
+            batch (torch.Tensor or tuple, optional): The graph id of each node, in any order, or a
+                pair of such vectors for sources and targets. (default: :obj:`None`, one graph)
+            edge_index (torch.Tensor or SparseTensor, optional): The edges ``[2, E]``, or a sparse
+                matrix, in which the distinct neighbours of each node are counted, in either
+                direction; needed if :obj:`degree` is :obj:`None`, else ignored. (default:
+                :obj:`None`)
             state (AttentionState, optional): Sums over all keys of each graph, from
                 :meth:`attention_state`. The targets then read these sums instead of the keys of
                 :obj:`x`. (default: :obj:`None`)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than
+                the largest graph id)
+
+        Raises:
+            ValueError: If neither :obj:`degree` nor :obj:`edge_index` is given, or :obj:`x` is a
+                pair and :obj:`degree` is not. If :obj:`degree` has another dtype or a negative
+                number, or another argument does not fit the layer.
         """
         return self._merge_heads(
             self._attend(x, self._masks(x, degree, edge_index), batch, batch_size, state)
@@ -142,12 +152,12 @@ class DegreeMaskedAttention(KernelLayer):
         :obj:`batch_size`.
 
         Args:
-            x (torch.Tensor): The node features ``[N, C]``.
+            x (torch.Tensor): The node features ``[N, F]``.
             degree (torch.Tensor): The degrees ``[N]``.
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
             batch_size (int, optional): The number of graphs in all parts of the data. (default:
-                :obj:`None`)
+                :obj:`None`, one more than the largest graph id)
 
         Returns:
             AttentionState: Sums ``[B, H, M, 2 * (D + 1)]`` for :math:`B` graphs, :math:`M` features
@@ -163,12 +173,13 @@ class DegreeMaskedAttention(KernelLayer):
         batch: Batch = None,
         degree: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        r"""Computes the attention weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`: the
-        share of source ``edge_index[0]`` in the output of target ``edge_index[1]``.
+        r"""Computes the attention weight ``[P, H]`` of each pair of nodes: the share of source
+        ``edge_index[0]`` in the output of target ``edge_index[1]``.
 
-        The weight of a pair in different graphs is 0. Without :obj:`degree`, degrees are counted in
-        :obj:`edge_index`, which must then hold all edges. The other arguments are those of
-        :meth:`forward`."""
+        The pairs :obj:`edge_index` ``[2, P]`` need not be edges if :obj:`degree` is given. Without
+        :obj:`degree`, degrees are counted in :obj:`edge_index`, which must then hold all edges of
+        the graph: some of them would give other degrees and weights. The weight of a pair in
+        different graphs is 0. The other arguments are those of :meth:`forward`."""
         return self._scores(x, self._masks(x, degree, edge_index), edge_index, batch)
 
     def _masks(
@@ -209,7 +220,7 @@ class DegreeMaskedAttention(KernelLayer):
 
     def _angle(self, degree: Tensor, x: Tensor) -> Tensor:
         r"""Computes the angles :math:`\pi z_i / 4` ``[N]`` of the mask from the degrees ``[N]`` of
-        the nodes :obj:`x` ``[N, C]``.
+        the nodes :obj:`x` ``[N, F]``.
 
         Warns if a degree exceeds :obj:`max_degree`, whose embedding it then uses.
 

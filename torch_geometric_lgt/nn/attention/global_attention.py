@@ -1,4 +1,4 @@
-# B graphs, N_max nodes of the largest graph, N nodes of all graphs, C channels.
+# B graphs, N_max nodes of the largest graph, N nodes of all graphs, F channels.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +17,7 @@ class GlobalAttention(PerformerAttention):
     :class:`~torch_geometric.nn.GPSConv` calls instances of :class:`torch.nn.MultiheadAttention` and
     :class:`torch_geometric.nn.attention.PerformerAttention`, and silently skips any other module.
     This class is a subclass of the latter without its parameters. It removes the padding and passes
-    the nodes ``[N, C]`` with a batch vector to the layer. The output of a graph is then independent
+    the nodes ``[N, F]`` with a batch vector to the layer. The output of a graph is then independent
     of the other graphs in the batch.
 
     Differs from an earlier class of PyG with this name, a readout that is now called
@@ -28,17 +28,18 @@ class GlobalAttention(PerformerAttention):
             :obj:`batch_size` and returns as many channels as :obj:`x` has:
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`,
             :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`,
-            :class:`~torch_geometric_lgt.nn.SGFormerConv` or
-            :class:`~torch_geometric_lgt.nn.DIFFormerConv`. Pass other arguments of the layer by
-            :meth:`arguments`.
+            :class:`~torch_geometric_lgt.nn.SGFormerConv`,
+            :class:`~torch_geometric_lgt.nn.MeanAttention`, or
+            :class:`~torch_geometric_lgt.nn.DIFFormerConv` with ``use_graph=False``. Pass other
+            arguments of the layer by :meth:`arguments`.
 
     Shapes:
-        - **input:** node features :math:`(B, N_{max}, C)`; mask :math:`(B, N_{max})` that is
+        - **input:** node features :math:`(B, N_{max}, F)`; mask :math:`(B, N_{max})` that is
           :obj:`True` for nodes and :obj:`False` for padding *(optional)*
-        - **output:** node features :math:`(B, N_{max}, C)`, 0 outside the mask
+        - **output:** node features :math:`(B, N_{max}, F)`, 0 outside the mask
 
     Raises:
-        TypeError: If :obj:`conv` is no module.
+        TypeError: If :obj:`conv` is not a module.
         ValueError: If :obj:`conv` takes no :obj:`batch` and :obj:`batch_size`, or changes the
             number of channels.
 
@@ -65,7 +66,8 @@ class GlobalAttention(PerformerAttention):
     def arguments(self, **arguments: Any) -> Iterator[None]:
         r"""Context manager: passes the keywords to each call of the layer inside the ``with``
         block, because :class:`~torch_geometric.nn.GPSConv` passes features and mask only. Arguments
-        with one row for each node have the :math:`N` rows of all graphs, without padding.
+        with one row for each node have the :math:`N` rows of all graphs, without padding. The layer
+        raises its own errors for arguments that do not fit.
 
         Example:
             >>> import torch
@@ -86,8 +88,8 @@ class GlobalAttention(PerformerAttention):
             self._arguments = before
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        r"""Runs the layer on the nodes in a padded batch :obj:`x` ``[B, N_max, C]`` and returns
-        ``[B, N_max, C]``, 0 in the padding.
+        r"""Runs the layer on the nodes in a padded batch :obj:`x` ``[B, N_max, F]`` and returns
+        ``[B, N_max, F]``, 0 in the padding.
 
         The :obj:`mask` ``[B, N_max]`` is :obj:`True` for nodes (default: all rows are nodes).
 
@@ -96,7 +98,7 @@ class GlobalAttention(PerformerAttention):
                 number of channels.
         """
         if x.dim() != 3:
-            raise ValueError(f"'x' must have shape [B, N_max, C] (got {tuple(x.shape)})")
+            raise ValueError(f"'x' must have shape [B, N_max, F] (got {tuple(x.shape)})")
         mask = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
         if mask.shape != x.shape[:2] or mask.dtype != torch.bool:
             raise ValueError(

@@ -20,10 +20,11 @@ class MeanAttention(KernelLayer):
         \mathbf{x}^{\prime}_i = \frac{1}{|\mathcal{B}(i)|} \sum_{j \in \mathcal{B}(i)}
             \left( \mathbf{W} \mathbf{x}_j + \mathbf{b} \right)
 
-    with :math:`\mathcal{B}(i)` the nodes of the graph that contains :math:`i`. A virtual node
-    (`"Neural Message Passing for Quantum Chemistry" <https://arxiv.org/abs/1704.01212>`_, Section
-    5.2) without a state of its own sends the same message. Use the layer as the control of an
-    experiment: attention that is no better than this mean does not justify its cost.
+    with :math:`\mathcal{B}(i)` the nodes, for a pair the sources, of the graph that contains
+    :math:`i`. A virtual node (`"Neural Message Passing for Quantum Chemistry"
+    <https://arxiv.org/abs/1704.01212>`_, Section 5.2) without a state of its own sends the same
+    message. Use the layer as the control of an experiment: attention that is no better than this
+    mean does not justify its cost.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
@@ -36,7 +37,7 @@ class MeanAttention(KernelLayer):
         - **output:** node features :math:`(N_t, F_{out})`, 0 in a graph without sources
 
     Raises:
-        ValueError: If a size is not positive, or an input does not fit.
+        ValueError: If a size is not positive.
 
     Example:
         >>> import torch
@@ -73,11 +74,15 @@ class MeanAttention(KernelLayer):
                 sources and targets.
             edge_index (torch.Tensor, optional): Ignored; other layers have this argument too.
                 (default: :obj:`None`)
-            batch (torch.Tensor or tuple, optional): The graph id of each node, or a pair of such
-                vectors. (default: :obj:`None`, one graph)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            batch (torch.Tensor or tuple, optional): The graph id of each node, in any order, or a
+                pair of such vectors for sources and targets. (default: :obj:`None`, one graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than
+                the largest graph id)
             state (AttentionState, optional): Sums over the nodes of each graph, from
                 :meth:`attention_state`, in place of those of :obj:`x`. (default: :obj:`None`)
+
+        Raises:
+            ValueError: If a shape, dtype or device does not fit the layer.
         """
         return self._attend(x, (None, None), batch, batch_size, state)
 
@@ -94,8 +99,9 @@ class MeanAttention(KernelLayer):
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
     ) -> Tensor:
-        r"""Computes the weight ``[E, 1]`` of each pair of nodes in :obj:`edge_index`: one over the
-        number of sources in the graph, and 0 for two nodes of different graphs."""
+        r"""Computes the attention weight ``[P, 1]`` of each pair of nodes in :obj:`edge_index`
+        ``[2, P]``, which need not be edges: one over the number of sources in the graph, and 0 for
+        two nodes of different graphs."""
         return self._scores(x, (None, None), edge_index, batch)
 
     def _check_targets(self, x: Tensor) -> None:

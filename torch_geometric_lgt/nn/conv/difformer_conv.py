@@ -30,15 +30,18 @@ class DIFFormerConv(LinearLayer):
     \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j` (:obj:`"simple"`, in :math:`O(N)`) or :math:`f
     = \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` (:obj:`"sigmoid"`, in :math:`O(N^2)` time, memory
     :math:`O(N)`). No self loops are added, and repeated edges count repeatedly. Weights of edges
-    are the entries of :math:`\mathbf{A}`. :math:`\mathbf{D}_t` and :math:`\mathbf{D}_s` hold the
-    row and column sums of :math:`\mathbf{A}`.
+    are the entries of :math:`\mathbf{A}`, whose rows are targets. :math:`\mathbf{D}_t` and
+    :math:`\mathbf{D}_s` hold the row and column sums of :math:`\mathbf{A}`. An edge counts 0 if one
+    of its two sums is 0, and NaN if one is negative, as in :class:`torch_geometric.nn.GCNConv`. A
+    node gets 0 from the attention if its graph has no source or its denominator is 0 up to rounding
+    errors.
 
     Differs from the paper: queries and keys are learned linear maps of the input, as in the
     authors' code. So are the values unless ``value_projection=False``.
 
-    Differs from the authors' code, whose Frobenius norms are those of all heads together, and which
-    averages its heads. With one head, as in the published settings for node classification, both
-    differences vanish.
+    Differs from the authors' code with several heads: here heads are concatenated and each has its
+    own Frobenius norm (:obj:`norm`); there heads are averaged and share one norm. The published
+    settings for node classification have one head.
 
     Args:
         in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
@@ -47,10 +50,11 @@ class DIFFormerConv(LinearLayer):
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         kernel (str, optional): :obj:`"simple"` or :obj:`"sigmoid"`. (default: :obj:`"simple"`)
         norm (str, optional): Norm of the simple kernel: :math:`\tilde{\mathbf{q}}_i = \mathbf{q}_i
-            / \|\mathbf{q}_i\|` (:obj:`"row"`, the paper's) or :math:`\tilde{\mathbf{Q}} =
-            \mathbf{Q} / \|\mathbf{Q}\|_F` of each graph and head (:obj:`"frobenius"`, the authors'
-            code: in large graphs the output is close to a plain mean, with a difference of order
-            :math:`1 / N`). (default: :obj:`"row"`)
+            / \|\mathbf{q}_i\|` (:obj:`"row"`, the paper's; likewise keys) or
+            :math:`\tilde{\mathbf{Q}} = \mathbf{Q} / \|\mathbf{Q}\|_F` of each graph and head
+            (:obj:`"frobenius"`, the authors' code). In a large graph the attention with Frobenius
+            norms is close to the plain mean of the values, with a difference of order :math:`1 /
+            N`. (default: :obj:`"row"`)
         use_graph (bool, optional): If :obj:`False`, the second term, over the edges, is left out.
             (default: :obj:`True`)
         graph_weight (float, optional): :math:`w`. (default: :obj:`1.0`)
@@ -70,8 +74,7 @@ class DIFFormerConv(LinearLayer):
 
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`kernel` or
-            :obj:`norm` is unknown, edges are missing, or the sigmoid kernel has more than
-            :math:`2^{33}` pairs of nodes. If ``value_projection=False`` comes with unequal
+            :obj:`norm` is unknown. If ``value_projection=False`` comes with unequal
             :obj:`in_channels` and :obj:`out_channels`.
 
     Example:
@@ -127,22 +130,34 @@ class DIFFormerConv(LinearLayer):
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
                 sources and targets.
-            edge_index (torch.Tensor or SparseTensor, optional): The edges, unless the layer has
-                ``use_graph=False``. (default: :obj:`None`)
-            batch (torch.Tensor or tuple, optional): The graph id of each node, or a pair of such
-                vectors. (default: :obj:`None`, one graph)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            edge_index (torch.Tensor or SparseTensor, optional): The edges ``[2, E]``, or a sparse
+                matrix whose rows are the targets, such as :obj:`adj_t`, or
+                :class:`~torch_geometric_lgt.functional.SortedEdges`. A layer with
+                ``use_graph=False`` ignores them, and :obj:`degree`. (default: :obj:`None`)
+            batch (torch.Tensor or tuple, optional): The graph id of each node, in any order, or a
+                pair of such vectors for sources and targets. (default: :obj:`None`, one graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than
+                the largest graph id)
             state (AttentionState, optional): Sums over all keys of each graph, from
-                :meth:`attention_state`. The targets then read these sums instead of the keys of
-                :obj:`x`. (default: :obj:`None`)
+                :meth:`attention_state`. The attention then reads these sums, with their Frobenius
+                norms, instead of the keys of :obj:`x`; the sum over edges does not change.
+                (default: :obj:`None`)
             degree (torch.Tensor or tuple, optional): For a sampled subgraph, the degrees ``[N]`` in
                 the full graph, or sums of edge weights. A pair has the out-degrees of sources and
-                the in-degrees of targets. (default: :obj:`None`, counted in the edges)
+                the in-degrees of targets, which a pair :obj:`x` needs. (default: :obj:`None`,
+                counted in the edges)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
             position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]``,
                 from which a layer with :obj:`position_channels` makes queries and keys, or a pair
                 of those of sources and targets. (default: :obj:`None`)
+
+        Raises:
+            ValueError: If a shape, dtype or device does not fit the layer, or edges are missing. If
+                the sigmoid kernel gets a :obj:`state` or more than :math:`2^{33}` pairs of nodes.
+                If edges have weights in a sparse matrix and in :obj:`edge_weight`, or
+                :obj:`edge_weight` is given with ``use_graph=False``. If :obj:`position` is missing
+                in a layer with :obj:`position_channels`, or given to another one.
         """
         if not self.use_graph:
             check_unused(edge_weight, 'with use_graph=False')
@@ -217,12 +232,12 @@ class DIFFormerConv(LinearLayer):
         *,
         position: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        r"""Computes the attention weight :math:`S_{ij}`, ``[E, H]``, of each pair of nodes in
-        :obj:`edge_index`: the share of source ``edge_index[0]`` in the output of target
-        ``edge_index[1]``.
+        r"""Computes the attention weight :math:`S_{ij}`, ``[P, H]``, of each pair of nodes: the
+        share of source ``edge_index[0]`` in the attention's output at target ``edge_index[1]``.
 
-        The weight of a pair in different graphs is 0. The second term, over the edges, is not
-        included. The other arguments are those of :meth:`forward`."""
+        The pairs :obj:`edge_index` ``[2, P]`` need not be edges. The weight of a pair in different
+        graphs is 0. The sum over the edges with the factor :math:`w` is not included. The other
+        arguments are those of :meth:`forward`."""
         if self.kernel == 'simple':
             return super().attention_scores(x, edge_index, batch, position=position)
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x

@@ -1,4 +1,4 @@
-# N nodes, E edges, C channels.
+# N nodes, E edges, F channels.
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -103,13 +103,18 @@ def attend(
     state: AttentionState | None,
     **arguments: Any,
 ) -> Tensor:
-    r"""Computes the output ``[N, C]`` of an all-pair attention, which
+    r"""Computes the output ``[N, F]`` of an all-pair attention, which
     :class:`torch.nn.MultiheadAttention` computes on padded graphs. The arguments after
-    :obj:`attention` are those of :meth:`GPSConv.attend`."""
+    :obj:`attention` are those of :meth:`GPSConv.attend`.
+
+    Raises:
+        ValueError: If :class:`torch.nn.MultiheadAttention` gets a state or further arguments.
+    """
+    if state is not None:
+        arguments['state'] = state
     if not isinstance(attention, MultiheadAttention):
-        if state is not None:
-            arguments['state'] = state
         return attention(x, batch=batch, batch_size=batch_size, **arguments)
+    _check_none(arguments, "with attn_type='multihead', which reads neither sums nor degrees")
     sizes, order = segments(batch, x.size(0), batch_size, x.device)
     if x.size(0) == 0:
         return x
@@ -120,9 +125,15 @@ def attend(
     return out[mask] if order is None else out[mask][order.argsort()]
 
 
+def _check_none(arguments: dict[str, Any], reason: str) -> None:
+    r"""Raises a ValueError, which ends with the :obj:`reason`, if there are :obj:`arguments`."""
+    for name in arguments:
+        raise ValueError(f"'{name}' must be left out {reason}")
+
+
 class GPSConv(PyGGPSConv):
     r"""Applies the layer of `"Recipe for a General, Powerful, Scalable Graph Transformer"
-    <https://arxiv.org/abs/2205.12454>`_: message passing beside all-pair attention, then a
+    <https://arxiv.org/abs/2205.12454>`_: message passing and all-pair attention in parallel, then a
     feed-forward network (Eq. 1-4),
 
     .. math::
@@ -146,7 +157,8 @@ class GPSConv(PyGGPSConv):
         conv (torch.nn.Module, optional): The message passing layer, or :obj:`None` for attention
             alone.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+        dropout (float, optional): Dropout probability of the output of each branch and within the
+            feed-forward network. (default: :obj:`0.0`)
         act (str or callable, optional): The activation of the feed-forward network. (default:
             :obj:`"relu"`)
         act_kwargs (dict, optional): Arguments of :obj:`act`. (default: :obj:`None`)
@@ -154,7 +166,8 @@ class GPSConv(PyGGPSConv):
             :obj:`"batch_norm"`)
         norm_kwargs (dict, optional): Arguments of :obj:`norm`. (default: :obj:`None`)
         attn_type (str or torch.nn.Module, optional): The attention: :obj:`"kernel"`
-            (:class:`~torch_geometric_lgt.nn.KernelAttentionConv`), :obj:`"degree_masked"`
+            (:class:`~torch_geometric_lgt.nn.KernelAttentionConv`, with its default random
+            features), :obj:`"degree_masked"`
             (:class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`), :obj:`"difformer"`
             (:class:`~torch_geometric_lgt.nn.DIFFormerConv` without edges), :obj:`"sgformer"`
             (:class:`~torch_geometric_lgt.nn.SGFormerConv`), :obj:`"mean"`
@@ -162,16 +175,17 @@ class GPSConv(PyGGPSConv):
             (:class:`torch.nn.MultiheadAttention`, quadratic), :obj:`None` for message passing
             alone, or a layer that takes :obj:`x`, :obj:`batch` and :obj:`batch_size`. (default:
             :obj:`"kernel"`)
-        attn_kwargs (dict, optional): Further arguments of the attention, such as
-            ``{'feature_map': 'learned'}``. (default: :obj:`None`)
+        attn_kwargs (dict, optional): Further arguments of the attention that :obj:`attn_type`
+            names, such as ``{'feature_map': 'learned'}``. (default: :obj:`None`, none)
 
     Shapes:
-        - **input:** node features :math:`(N, C)`; edges; batch vector *(optional)*
-        - **output:** node features :math:`(N, C)`
+        - **input:** node features :math:`(N, F)`; edges; batch vector *(optional)*
+        - **output:** node features :math:`(N, F)`
 
     Raises:
         ValueError: If :obj:`attn_type` is unknown, there is neither message passing nor attention,
-            or a layer as :obj:`attn_type` comes with :obj:`attn_kwargs` or takes no batch vector.
+            or :obj:`attn_type` is a layer and comes with :obj:`attn_kwargs`, or is a layer that
+            takes no batch vector.
 
     Example:
         >>> import torch
@@ -211,8 +225,8 @@ class GPSConv(PyGGPSConv):
             self.attn = attention
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters and draws the random projection of a feature map
-        anew."""
+        r"""Resets all learnable parameters and, if the attention has random features, draws their
+        projection anew."""
         for module in self.children():
             reset_layer(module)
 
@@ -227,22 +241,29 @@ class GPSConv(PyGGPSConv):
         attn_arguments: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        r"""Computes the output ``[N, C]`` of all nodes.
+        r"""Computes the output ``[N, F]`` of all nodes.
 
         Args:
-            x (torch.Tensor): The node features ``[N, C]``.
-            edge_index (torch.Tensor or SparseTensor, optional): The edges, in a format of
-                :obj:`conv`. (default: :obj:`None`, for attention alone)
+            x (torch.Tensor): The node features ``[N, F]``.
+            edge_index (torch.Tensor or SparseTensor, optional): The edges, passed to :obj:`conv` as
+                they are. (default: :obj:`None`, for attention alone)
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than
+                the largest graph id)
             state (AttentionState, optional): Sums over all keys of each graph, from the method
                 :meth:`attention_state` of :attr:`attn`. The attention reads these sums instead of
-                the keys of :obj:`x`. (default: :obj:`None`)
+                the keys of :obj:`x`. Not for :obj:`"multihead"`, which has no such sums. (default:
+                :obj:`None`)
             attn_arguments (dict, optional): Further arguments for the call of :attr:`attn`, such
                 as the :obj:`degree` of :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`.
                 (default: :obj:`None`)
             **kwargs: Further arguments for the call of :obj:`conv`, such as :obj:`edge_attr`.
+
+        Raises:
+            ValueError: If :obj:`state` or :obj:`attn_arguments` are given to
+                ``attn_type='multihead'`` or to a layer without attention, or do not fit the
+                attention.
         """
         local = None if self.conv is None else self.conv(x, edge_index, **kwargs)
         attended = self.attend(x, batch, batch_size, state, **(attn_arguments or {}))
@@ -256,11 +277,13 @@ class GPSConv(PyGGPSConv):
         state: AttentionState | None = None,
         **arguments: Any,
     ) -> Tensor | None:
-        r"""Computes the output ``[N, C]`` of :attr:`attn` alone, before dropout, residual and norm,
+        r"""Computes the output ``[N, F]`` of :attr:`attn` alone, before dropout, residual and norm,
         or :obj:`None` for a layer without attention. The arguments have the meaning they have in
         :meth:`forward`, whose dictionary :obj:`attn_arguments` is unpacked here:
         ``attend(x, degree=degree)``."""
         if self.attn is None:
+            given = {} if state is None else {'state': state}
+            _check_none(given | arguments, 'in a layer without attention')
             return None
         return attend(self.attn, x, batch, batch_size, state, **arguments)
 
@@ -271,17 +294,18 @@ class GPSConv(PyGGPSConv):
         attended: Tensor | None,
         norm_arguments: dict[str, Any],
     ) -> Tensor:
-        r"""Computes the output ``[N, C]`` of the layer from the outputs of both branches: dropout,
+        r"""Computes the output ``[N, F]`` of the layer from the outputs of both branches: dropout,
         residual and norm of each, their sum, and the feed-forward network.
 
         Args:
-            x (torch.Tensor): The node features ``[N, C]``.
-            local (torch.Tensor, optional): The output ``[N, C]`` of :obj:`conv`; :obj:`None`
+            x (torch.Tensor): The node features ``[N, F]``.
+            local (torch.Tensor, optional): The output ``[N, F]`` of :obj:`conv`; :obj:`None`
                 without it.
-            attended (torch.Tensor, optional): The output ``[N, C]`` of the attention; :obj:`None`
+            attended (torch.Tensor, optional): The output ``[N, F]`` of the attention; :obj:`None`
                 without it.
-            norm_arguments (dict): Further arguments for the calls of the norms: the
-                :obj:`batch` vector if they take one (:obj:`norm_with_batch`), else ``{}``.
+            norm_arguments (dict): Further arguments for the calls of the norms: the :obj:`batch`
+                vector if they take one, as PyG's graph norms do (its attribute
+                :obj:`norm_with_batch` tells), else ``{}``.
         """
         branches = [
             _normalize(norm, x + dropout(out, self.dropout, self.training), norm_arguments)

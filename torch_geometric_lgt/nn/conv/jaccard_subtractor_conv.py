@@ -1,6 +1,4 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
-from typing import cast
-
 import torch
 from torch import Tensor
 from torch.nn import Linear
@@ -38,9 +36,10 @@ class JaccardSubtractorConv(AttentionLayer):
     Transformers" <https://doi.org/10.1145/3459637.3482272>`_.
 
     The first half of the heads uses a softmax for sampled nodes and the mean of the neighbours for
-    other nodes (Eq. 3 and 4). The mask :obj:`sampled_mask`, from
-    :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`, marks the sampled nodes; without
-    it all nodes are sampled.
+    other nodes (Eq. 3 and 4). The argument :obj:`sampled_mask` of :meth:`forward` marks the sampled
+    nodes, as the attribute :obj:`attention_mask` from
+    :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`; without it all nodes are
+    sampled.
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in
@@ -77,21 +76,21 @@ class JaccardSubtractorConv(AttentionLayer):
             \mathbf{e}_{ij}.
 
     The logit of the softmax is the sum of :math:`\mathbf{s}_{ij}` over the channels of a head. The
-    weight of the subtractor is the sum of the absolute values of :math:`\mathbf{s}_{ij}`, whose
-    factor :math:`1 / \sqrt{C}` Eq. 8 lacks; it cancels unless ``normalize=False``. A node that is
-    not sampled takes the plain mean. It has no query, so for the edges into it
-    :obj:`return_edge_scores` returns :math:`\mathbf{s}_{ij} = \mathbf{W}_E \mathbf{e}_{ij}` in the
-    heads with softmax.
+    weight :math:`\kappa_{ij}` of the subtractor is then :math:`\|\mathbf{s}_{ij}\|_1`; its factor
+    :math:`1 / \sqrt{C}`, which :math:`\kappa_{ij}` does not have without :obj:`edge_channels`,
+    cancels unless ``normalize=False``. A node that is not sampled takes the plain mean. It has no
+    query, so for the edges into it :obj:`return_edge_scores` returns :math:`\mathbf{s}_{ij} =
+    \mathbf{W}_E \mathbf{e}_{ij}` in the heads with softmax.
 
-    Edges run from :math:`j` to :math:`i`. Repeated edges count repeatedly, and self loops are not
-    added. The weight of an edge multiplies its term before the normalisation: the exponential, the
-    1 of the mean, or :math:`\kappa_{ij}`. A node without neighbours gets 0.
+    Edges run from :math:`j` to :math:`i`. Repeated edges count repeatedly in all heads, and self
+    loops are not added. The weight of an edge multiplies its term before the normalisation: the
+    exponential, the 1 of the mean, or :math:`\kappa_{ij}`. A node without neighbours gets 0.
 
     Differs from the paper, whose second branch is not normalised, see :obj:`normalize`. Differs
     from the authors' code, which clamps logits to :math:`[-5, 5]` and divides by a sum that is 0
-    for a node without a triangle. The paper has no equation for features of edges. The form here is
-    that of the cited graph transformer; the subtractor and the nodes that are not sampled follow
-    the authors' code.
+    for a node without a triangle. The paper has no equation for features of edges: the form here is
+    that of the cited graph transformer, and the subtractor and the nodes that are not sampled are
+    as in the authors' code.
 
     Args:
         in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
@@ -120,25 +119,32 @@ class JaccardSubtractorConv(AttentionLayer):
           the edges :math:`(E)` *(optional)*; features of the edges :math:`(E, F_e)` with
           :obj:`edge_channels`
         - **output:** node features :math:`(N_t, F_{out})`; with ``return_edge_scores=True`` a pair
-          of these and of the scores :math:`\mathbf{s}_{ij}` :math:`(E, F_s)`, where :math:`F_s` is
-          the number of channels of the heads with queries and keys
+          of these and of the scores :math:`\mathbf{s}_{ij}` :math:`(E, F_q)`, where :math:`F_q` is
+          the number of channels of the heads with queries and keys: all for two of :obj:`"softmax"`
+          and :obj:`"subtractor"`, half for one
 
     Raises:
         ValueError: If :obj:`heads` is odd or does not divide :obj:`out_channels`, a kernel is
-            unknown, :obj:`edge_channels` is positive without a softmax or subtractor, or a weight
-            is negative.
+            unknown, or :obj:`edge_channels` is positive without a softmax or subtractor.
 
     Example:
         >>> import torch
         >>> from torch_geometric.data import Data
         >>> from torch_geometric_lgt.nn import JaccardSubtractorConv
         >>> from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
-        >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
-        >>> data = Data(x=torch.randn(3, 16), edge_index=edge_index)
-        >>> data = AttentionNodeSampling()(JaccardScores()(data))
+        >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 0, 2, 3], [1, 0, 2, 1, 0, 2, 3, 2]])
+        >>> data = Data(x=torch.randn(4, 16), edge_index=edge_index)
+        >>> data = AttentionNodeSampling(factor=1)(JaccardScores()(data))
+        >>> data.attention_mask
+        tensor([ True, False, False,  True])
         >>> conv = JaccardSubtractorConv(16, 32, heads=4)
-        >>> conv(data.x, data.edge_index, data.edge_jaccard, data.attention_mask).shape
-        torch.Size([3, 32])
+        >>> inputs = data.x, data.edge_index, data.edge_jaccard, data.attention_mask
+        >>> conv(*inputs).shape
+        torch.Size([4, 32])
+        >>> into_1 = edge_index[1] == 1  # from 0 and 2, with the Jaccard indices 1/3 and 1/4
+        >>> conv.attention_scores(*inputs)[into_1].detach()  # two heads each: mean, Jaccard
+        tensor([[0.5000, 0.5000, 0.5714, 0.5714],
+                [0.5000, 0.5000, 0.4286, 0.4286]])
     """
 
     attends_to_neighbors = True
@@ -186,31 +192,39 @@ class JaccardSubtractorConv(AttentionLayer):
         edge_attr: Tensor | None = None,
         return_edge_scores: bool = False,
     ) -> Tensor | PairTensor:
-        r"""Computes the output ``[N_t, F_out]`` of the targets, with
-        :obj:`return_edge_scores` a pair of it and of the scores :math:`\mathbf{s}_{ij}`
-        ``[E, F_s]`` of the heads with queries and keys.
+        r"""Computes the output ``[N_t, F_out]`` of the targets, with :obj:`return_edge_scores` a
+        pair of it and of the scores :math:`\mathbf{s}_{ij}` ``[E, F_q]`` of the heads with queries
+        and keys.
 
-        Values and scores of edges are in the order of :obj:`edge_index`, also if it is sorted
-        (:class:`~torch_geometric_lgt.functional.SortedEdges`). Those of a sparse matrix are in the
-        order of its rows.
+        Values and scores of edges are in the order of :obj:`edge_index`, also of the
+        :attr:`edge_index` of :class:`~torch_geometric_lgt.functional.SortedEdges`. For a sparse
+        matrix they are in the order of its rows: by target, then by source.
 
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
                 sources and targets.
-            edge_index (torch.Tensor or SparseTensor): The edges, or the result of
+            edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, or a sparse matrix
+                whose rows are the targets, such as :obj:`adj_t`, or the result of
                 :meth:`~torch_geometric_lgt.functional.sorted_edges`, which several layers over one
                 graph can share.
-            edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``, needed by
-                the Jaccard kernel only. (default: :obj:`None`)
+            edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``, from
+                :class:`~torch_geometric_lgt.transforms.JaccardScores`. The Jaccard kernel needs it;
+                others ignore it. (default: :obj:`None`)
             sampled_mask (torch.Tensor, optional): A bool for each target ``[N_t]``: :obj:`True`
                 attends with softmax, :obj:`False` takes the mean of the neighbours. (default:
                 :obj:`None`, all attend with softmax)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
-            edge_attr (torch.Tensor, optional): The features of the edges ``[E, edge_channels]``.
-                (default: :obj:`None`)
-            return_edge_scores (bool, optional): If :obj:`True`, the scores are returned, too. The
-                layer must have :obj:`edge_channels`. (default: :obj:`False`)
+            edge_attr (torch.Tensor, optional): The features of the edges ``[E, edge_channels]``,
+                which a layer with :obj:`edge_channels` needs. (default: :obj:`None`)
+            return_edge_scores (bool, optional): If :obj:`True`, the scores, before softmax and
+                normalisation, are returned, too. The layer must have :obj:`edge_channels`.
+                (default: :obj:`False`)
+
+        Raises:
+            ValueError: If a shape, dtype or device does not fit the layer. If a weight is negative,
+                :obj:`edge_jaccard` is missing for the Jaccard kernel, or :obj:`edge_attr` is
+                missing with :obj:`edge_channels` or given without.
         """
         inputs = self._inputs(x, edge_index, edge_jaccard, sampled_mask, edge_weight)
         edge_scores = self._edge_scores(inputs, edge_attr)
@@ -239,8 +253,8 @@ class JaccardSubtractorConv(AttentionLayer):
         edge_weight: Tensor | None = None,
         edge_attr: Tensor | None = None,
     ) -> Tensor:
-        r"""Computes the weight ``[E, H]`` that :meth:`forward` gives each edge in each head, after
-        all normalisation. The arguments are those of :meth:`forward`."""
+        r"""Computes the attention weight ``[E, H]`` that :meth:`forward` gives each edge in each
+        head, after all normalisation. The arguments and errors are those of :meth:`forward`."""
         inputs = self._inputs(x, edge_index, edge_jaccard, sampled_mask, edge_weight)
         return self._weights(inputs, self._edge_scores(inputs, edge_attr))
 
@@ -253,15 +267,25 @@ class JaccardSubtractorConv(AttentionLayer):
         *,
         edge_attr: Tensor,
     ) -> Tensor:
-        r"""Computes the scores :math:`\mathbf{s}_{ij}` ``[E, F_s]`` that :meth:`forward` returns
+        r"""Computes the scores :math:`\mathbf{s}_{ij}` ``[E, F_q]`` that :meth:`forward` returns
         with :obj:`return_edge_scores`, without its output. The arguments are those of
-        :meth:`forward`, and the layer must have :obj:`edge_channels`."""
+        :meth:`forward`.
+
+        Raises:
+            ValueError: If the layer has no :obj:`edge_channels`, or as in :meth:`forward`.
+        """
         inputs = self._inputs(x, edge_index, edge_jaccard, sampled_mask, None)
-        return cast(Tensor, self._edge_scores(inputs, edge_attr))
+        edge_scores = self._edge_scores(inputs, edge_attr)
+        if edge_scores is None:
+            raise ValueError(
+                "'edge_channels' must be positive in a layer with scores of edges (got 0)"
+            )
+        return edge_scores
 
     def query_scales(self) -> list[float]:
-        r"""Returns a factor of queries and keys for each head that has them. The inner product of a
-        query and a key, both times the factor, is the logit of a softmax."""
+        r"""Returns the factor of queries and keys for each head that has them:
+        :math:`C^{-1/4}` in heads with a softmax, so that the inner product of a query and a key,
+        both times the factor, is its logit; 1 in heads with the subtractor."""
         scales = {'softmax': self.head_channels**-0.25, 'subtractor': 1.0}
         return [
             scales[branch.kernel]
@@ -301,7 +325,7 @@ class JaccardSubtractorConv(AttentionLayer):
         return torch.cat(weights, 1)
 
     def _edge_scores(self, inputs: BranchInputs, edge_attr: Tensor | None) -> Tensor | None:
-        r"""Computes the scores of the edges ``[E, F_s]`` in all branches with queries, or returns
+        r"""Computes the scores of the edges ``[E, F_q]`` in all branches with queries, or returns
         :obj:`None` for a layer without :obj:`edge_channels`.
 
         Raises:

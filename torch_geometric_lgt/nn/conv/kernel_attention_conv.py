@@ -41,9 +41,9 @@ class KernelAttentionConv(KernelLayer):
 
     With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean
     of :math:`K` such attentions, in which key :math:`j` has the weight :math:`\exp(g_{jk} / \tau)`
-    with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. By default evaluation uses no noise and
-    :math:`\tau = 1`, the limit of the mean over the noise for :math:`\tau \to 0`;
-    :obj:`gumbel_evaluation` changes this.
+    with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. By default evaluation has neither noise nor
+    :math:`\tau`: it is the softmax of :math:`s \, \mathbf{q}_i^{\top} \mathbf{k}_j`, to which the
+    mean over the noise tends for small :math:`\tau`. :obj:`gumbel_evaluation` changes this.
 
     With ``relational_order=P`` NodeFormer's relational bias is added: the first sum with
     ``relational_input='value'``, as in the authors' code, or the second with ``'output'``.
@@ -55,14 +55,13 @@ class KernelAttentionConv(KernelLayer):
         \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{A}_p \mathbf{H}
 
     :math:`\mathbf{H}` are the outputs :math:`\mathbf{x}^{\prime}_i` of the attention, and
-    :math:`b_p` learned numbers. Entries of :math:`\mathbf{A}_p` are 0 or 1. In the first sum, entry
-    :math:`(i, j)` is 1 if a walk of at most :math:`p` edges leads from :math:`j` to :math:`i`, so
-    the diagonal is 1. :math:`\mathbf{D}_t` and :math:`\mathbf{D}_s` hold the row and column sums of
-    :math:`\mathbf{A}_p`. In the second sum it is 1 if a walk of exactly :math:`p` edges does, even
-    if a shorter one does, too. NodeFormer's slides have the second sum with :math:`P = 1`. Repeated
-    edges count once. With :math:`P = 1` edges may have weights: they are the entries of
-    :math:`\mathbf{A}_1`, in the first sum except its diagonal. Repeated edges then have their mean
-    weight.
+    :math:`b_p` learned numbers. Entry :math:`(i, j)` of :math:`\mathbf{A}_p` is 1 if a walk of
+    :math:`p` edges leads from :math:`j` to :math:`i`, else 0. In the first sum shorter walks count
+    as well, also the walk without edges, so the diagonal is 1. :math:`\mathbf{D}_t` and
+    :math:`\mathbf{D}_s` hold the row and column sums of :math:`\mathbf{A}_p`. NodeFormer's slides
+    have the second sum with :math:`P = 1`. Repeated edges count once. With :math:`P = 1` edges may
+    have weights, which are then the entries of :math:`\mathbf{A}_1`; repeated edges have their mean
+    weight. The diagonal in the first sum stays 1.
 
     Differs from the papers: no constant is added to :math:`\phi`. Exponentials of keys are
     divided by a maximum per graph, head and feature, and those of queries are multiplied by it,
@@ -80,20 +79,22 @@ class KernelAttentionConv(KernelLayer):
         feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`,
             :obj:`"orthogonal"` or :obj:`"simplex"` (random exponentials whose directions are
             independent, orthogonal, or the corners of a simplex), :obj:`"fourier"`, :obj:`"elu"`,
-            :obj:`"relu"`, :obj:`"focused"`, :obj:`"learned"`, or a module from ``[N, H, C]`` to
-            ``[N, H, M]`` for :math:`H` heads and :math:`M` features. (default: :obj:`"simplex"`)
-        num_features (int, optional): Number of features per head of a map with random or learned
-            features; :obj:`"fourier"` has twice as many. (default: :obj:`None`, as many as channels
-            of a key)
+            :obj:`"relu"`, :obj:`"focused"`, :obj:`"learned"`, or a module that computes
+            :math:`\phi`, not its logarithm, from queries or keys ``[N, H, C]`` as ``[N, H, M]``,
+            without negative features. (default: :obj:`"simplex"`)
+        num_features (int, optional): :math:`M`, the number of random or learned vectors
+            :math:`\mathbf{w}_m` per head; each gives one feature, and two with :obj:`"fourier"`.
+            :obj:`None` for other maps. (default: :obj:`None`, as many as channels of a key)
         temperature (float, optional): :math:`\tau` of the maps with random features; other maps
             ignore it. (default: :obj:`1.0`)
-        value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves.
-            (default: :obj:`True`)
+        value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves,
+            with ``concat=True`` only. (default: :obj:`True`)
         num_gumbel_samples (int, optional): :math:`K`, for the three random exponentials. (default:
             :obj:`0`, no noise)
-        gumbel_evaluation (str, optional): The logits in evaluation of a layer with noise in
-            training: :math:`s \, \mathbf{q}_i^{\top} \mathbf{k}_j` (:obj:`"softmax"`), or these
-            divided by :math:`\tau` as in training and in NodeFormer's code (:obj:`"tempered"`).
+        gumbel_evaluation (str, optional): The logits in evaluation of a layer with
+            :obj:`num_gumbel_samples`: :math:`s \, \mathbf{q}_i^{\top} \mathbf{k}_j`
+            (:obj:`"softmax"`), or these divided by :math:`\tau` as in training and in NodeFormer's
+            code (:obj:`"tempered"`). A layer without noise always divides by :math:`\tau`.
             (default: :obj:`"softmax"`)
         relational_order (int, optional): :math:`P`, the largest number of hops of the relational
             bias. (default: :obj:`0`, no bias)
@@ -116,19 +117,17 @@ class KernelAttentionConv(KernelLayer):
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_s), (N_t, F_t))`
           of sources and targets (not with ``relational_input='output'``); edges for the relational
-          bias (for a pair, a list with the edges of each order); batch vector, or a pair of them
-          *(optional)*; positions :math:`(N, F_p)`, or a pair of them, with
-          :obj:`position_channels`
+          bias (for a pair, a list with edges ``[2, E_p]`` from sources to targets for each order);
+          batch vector, or a pair of them *(optional)*; positions :math:`(N, F_p)`, or a pair of
+          them, with :obj:`position_channels`
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`out_channels` and :obj:`key_channels`, or
-            ``value_projection=False`` comes with :obj:`in_channels` that differ from
-            :obj:`out_channels`. If the feature map does not fit
-            :obj:`num_features` or :obj:`num_gumbel_samples`. If :obj:`relational_order` is positive
-            and edges are missing, or their list has not :obj:`relational_order` entries. If edges
-            have weights and :obj:`relational_order` is not 1. If :obj:`temperature` or :obj:`scale`
-            is not positive, or an option is unknown.
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels` or :obj:`key_channels`, or
+            ``value_projection=False`` comes with ``concat=False`` or with :obj:`in_channels` that
+            differ from :obj:`out_channels`. If the feature map does not fit :obj:`num_features` or
+            :obj:`num_gumbel_samples`. If :obj:`temperature` or :obj:`scale` is not positive, or an
+            option is unknown.
 
     Example:
         >>> import torch
@@ -208,10 +207,13 @@ class KernelAttentionConv(KernelLayer):
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
                 sources and targets.
             edge_index (torch.Tensor or list, optional): The edges of the graph for the relational
-                bias, or the edges of each order from :meth:`hops`. (default: :obj:`None`)
-            batch (torch.Tensor or tuple, optional): The graph id of each node, or a pair of such
-                vectors. (default: :obj:`None`, one graph)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+                bias, or the edges of each order from :meth:`hops`. A sparse matrix has the targets
+                as rows. A layer without the bias ignores them, and :obj:`degree`. (default:
+                :obj:`None`)
+            batch (torch.Tensor or tuple, optional): The graph id of each node, in any order, or a
+                pair of such vectors for sources and targets. (default: :obj:`None`, one graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than
+                the largest graph id)
             state (AttentionState, optional): Sums over all keys of each graph, from
                 :meth:`attention_state`. The targets then read these sums instead of the keys of
                 :obj:`x`. (default: :obj:`None`)
@@ -224,6 +226,14 @@ class KernelAttentionConv(KernelLayer):
             position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]``,
                 from which a layer with :obj:`position_channels` makes queries and keys, or a pair
                 of those of sources and targets. (default: :obj:`None`)
+
+        Raises:
+            ValueError: If a shape, dtype or device does not fit the layer. If
+                :obj:`relational_order` is positive and edges are missing, or their list does not
+                have :obj:`relational_order` entries. If edges have weights, or :obj:`degree` is
+                given with ``relational_input='value'``, and :obj:`relational_order` is above 1. If
+                :obj:`position` is missing in a layer with :obj:`position_channels`, or given to
+                another one.
         """
         if self.relational_bias is None:
             check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")
@@ -249,7 +259,8 @@ class KernelAttentionConv(KernelLayer):
         :math:`\mathbf{A}_p`.
 
         Compute the list once and pass it to many calls of :meth:`forward` as :obj:`edge_index`. The
-        list is empty for a layer without a relational bias.
+        list is empty for a layer without a relational bias. Sources and targets are the same nodes;
+        for a pair :obj:`x`, list the edges of each order yourself.
 
         Args:
             edge_index (torch.Tensor or SparseTensor): The edges of the graph.
@@ -258,7 +269,8 @@ class KernelAttentionConv(KernelLayer):
                 bias of order 1. (default: :obj:`None`)
 
         Returns:
-            A list with the sorted edges ``[2, E_p]`` of each order, which include their weights.
+            A list with :class:`~torch_geometric_lgt.functional.SortedEdges` of each order, which
+            include their weights.
         """
         if self.relational_bias is None:
             return []
@@ -280,12 +292,13 @@ class KernelAttentionConv(KernelLayer):
 
         Args:
             x (torch.Tensor): The node features ``[N, F]``.
-            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`)
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
+                graph)
             batch_size (int, optional): The number of graphs in all parts of the data. (default:
-                :obj:`None`)
-            noise (torch.Tensor, optional): The noise ``[N, H * K]`` of the keys, from
-                :meth:`key_noise`. (default: :obj:`None`, drawn by this call in training if the
-                layer has samples)
+                :obj:`None`, one more than the largest graph id)
+            noise (torch.Tensor, optional): The noise :math:`g_{jk} / \tau` of the keys ``[N, H *
+                K]``, divided by :math:`\tau` already, from :meth:`key_noise`. (default:
+                :obj:`None`, drawn by this call in training if the layer has samples)
             position (torch.Tensor, optional): The positions ``[N, position_channels]``. (default:
                 :obj:`None`)
 
@@ -312,12 +325,13 @@ class KernelAttentionConv(KernelLayer):
         *,
         position: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        r"""Computes the attention weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`,
-        without noise: the share of source ``edge_index[0]`` in the output of target
-        ``edge_index[1]``.
+        r"""Computes the attention weight ``[P, H]`` of each pair of nodes: the share of source
+        ``edge_index[0]`` in the output of target ``edge_index[1]``.
 
-        The weight of a pair in different graphs is 0. The relational bias is not included. The
-        other arguments are those of :meth:`forward`."""
+        The pairs :obj:`edge_index` ``[2, P]`` need not be edges. Weights are those of evaluation
+        (:obj:`gumbel_evaluation`), without noise, also in training. The weight of a pair in
+        different graphs is 0. The relational bias is not included. The other arguments are those of
+        :meth:`forward`."""
         return self._scores(x, (None, None), edge_index, batch, position)
 
     def log_edge_probability(
@@ -329,13 +343,14 @@ class KernelAttentionConv(KernelLayer):
         *,
         position: Tensor | None = None,
     ) -> Tensor:
-        r"""Computes the logarithm ``[E, H]`` of the attention weight of each pair of nodes in
-        :obj:`edge_index`, with :math:`\tau = 1` and without noise.
+        r"""Computes the logarithm ``[P, H]`` of the attention weight of each pair of nodes in
+        :obj:`edge_index` ``[2, P]``, with :math:`\tau = 1` and without noise.
 
         This is the kernel estimate of a softmax weight: that of source ``edge_index[0]`` for target
-        ``edge_index[1]``, two nodes of the same graph. It takes :math:`O(N + E)` and is the input
-        of :meth:`~torch_geometric_lgt.functional.edge_regularization`. The other arguments are
-        those of :meth:`forward`.
+        ``edge_index[1]``, two nodes of the same graph. It is the logarithm of
+        :meth:`attention_scores` if these have no :math:`\tau` either. It takes :math:`O(N + P)` and
+        is the input of :meth:`~torch_geometric_lgt.functional.edge_regularization`. The other
+        arguments are those of :meth:`forward`.
 
         Raises:
             ValueError: If the feature map estimates no softmax.

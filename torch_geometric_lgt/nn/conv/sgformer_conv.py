@@ -20,21 +20,22 @@ class SGFormerConv(LinearLayer):
 
     over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} /
     \|\mathbf{Q}\|_F` and :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph
-    and head. With Frobenius norms all other nodes together have on average at most a share of
-    order :math:`1 / N` in an output: the layer hardly attends. With ``norm='row'``, which divides
-    each query and key by its length, this share does not fall with :math:`N`.
+    and head. With Frobenius norms, the default because the authors' code has them, all other nodes
+    together have on average at most a share of order :math:`1 / N` in an output: the layer hardly
+    attends. With ``norm='row'``, which divides each query and key by its length, this share does
+    not fall with :math:`N`.
 
     Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only
-    and averages its heads. In a batch, PyG's layer sets :math:`N` to the size of the largest graph.
-    Its outputs for a graph therefore depend on the other graphs of the batch.
+    and averages its heads. In a batch, PyG's layer sets :math:`N` to the size of the largest graph,
+    so that its output for a graph depends on the other graphs. This layer's output does not.
 
-    Differs from the authors' code, whose Frobenius norms are those of all heads together, and which
-    averages its heads. With one head, as in the published settings for node classification, this
-    layer and the authors' code agree.
+    Differs from the authors' code with several heads: here heads are concatenated and each has its
+    own Frobenius norm; there heads are averaged and share one norm. The published settings for node
+    classification have one head.
 
     Args:
-        in_channels (int): Size of each input sample, the same for sources and targets; :obj:`-1`
-            takes the size of the first input.
+        in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
+            targets, which must be equal; :obj:`-1` takes the size of the first input.
         out_channels (int): Size of each output sample, divided among the heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`. An output whose denominator is 0
@@ -114,15 +115,20 @@ class SGFormerConv(LinearLayer):
                 sources and targets.
             edge_index (torch.Tensor, optional): Ignored; other layers have this argument too.
                 (default: :obj:`None`)
-            batch (torch.Tensor or tuple, optional): The graph id of each node, or a pair of such
-                vectors. (default: :obj:`None`, one graph)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            batch (torch.Tensor or tuple, optional): The graph id of each node, in any order, or a
+                pair of such vectors for sources and targets. (default: :obj:`None`, one graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than
+                the largest graph id)
             state (AttentionState, optional): Sums over all keys of each graph, from
-                :meth:`attention_state`. The targets then read these sums instead of the keys of
-                :obj:`x`. (default: :obj:`None`)
+                :meth:`attention_state`. The targets then read these sums, with their number of
+                nodes and Frobenius norms, instead of the keys of :obj:`x`. (default: :obj:`None`)
             position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]``,
                 from which a layer with :obj:`position_channels` makes queries and keys, or a pair
                 of those of sources and targets. (default: :obj:`None`)
+
+        Raises:
+            ValueError: If a shape, dtype or device does not fit the layer. If :obj:`position` is
+                missing in a layer with :obj:`position_channels`, or given to another one.
         """
         return self._attend(x, batch, batch_size, state, None, position)
 

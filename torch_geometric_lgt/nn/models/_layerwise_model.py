@@ -141,8 +141,9 @@ class LayerwiseModel(StreamedModel):
         *,
         edge_weight: Tensor | None = None,
     ) -> list[Tensor]:
-        r"""Computes for each layer with attention the weight ``[P, H]`` of each pair of nodes, and
-        returns a list of tensors.
+        r"""Computes for each layer with attention the attention weight ``[P, H]`` of each pair of
+        nodes, and returns a list of tensors. Call it in evaluation: in training dropout changes the
+        inputs of the layers.
 
         The weight is the share of source ``pairs[0]`` in the output of target ``pairs[1]``. The
         pairs need not be edges.

@@ -81,7 +81,7 @@ class Recommender(Module):
             edge_label_index (torch.Tensor, optional): The pairs of ids ``[2, P]``. (default:
                 :obj:`None`, the edges)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
-                :obj:`None`)
+                :obj:`None`, the values of a sparse matrix, else 1)
         """
         if edge_label_index is None:
             if edge_index is None:
@@ -161,7 +161,7 @@ class Recommender(Module):
             ValueError: If fewer than :obj:`k` nodes can be recommended to a user, or :obj:`exclude`
                 joins two users. If :obj:`src_index` contains an item without :obj:`dst_index`. If
                 an index contains neither ids nor one bool per node. If the rule is unknown, or a
-                count is no whole number. If an embedding or a power of a degree is not finite.
+                count is not a whole number. If an embedding or a power of a degree is not finite.
         """
         device = reference(self.embedding).device
         users = (

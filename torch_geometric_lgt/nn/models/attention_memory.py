@@ -18,22 +18,25 @@ class AttentionMemory:
     batch attends to the whole graph:
 
     .. math::
-        \mathbf{S} = \mathbf{S}_{\mathrm{all}} - \sum_{j \in \mathcal{B}} \phi(\bar{\mathbf{k}}_j)
-            \bar{\mathbf{v}}_j^{\top}
-        + \sum_{j \in \mathcal{B}} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}
+        \mathbf{S} = \mathbf{S}_{\mathrm{all}}
+        - \sum_{j \in \mathcal{K}} \phi(\mathbf{k}_j^{\mathrm{old}})
+            (\mathbf{v}_j^{\mathrm{old}})^{\top}
+        + \sum_{j \in \mathcal{K}} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}
 
-    where :math:`\mathcal{B}` are the seed nodes of a batch, its first :obj:`num_keys` rows. Only
-    these rows are keys, and only their rows of the output are valid; the sampled neighbours after
-    them serve message passing. The earlier keys :math:`\bar{\mathbf{k}}_j` of the seed nodes,
+    where :math:`\mathcal{K}` are the seed nodes of a batch, its first :obj:`num_keys` rows. The
+    first two terms are the result of :meth:`without` for these nodes; the model adds the third.
+    Only the seed nodes are keys, and only their rows of the output are valid; the sampled
+    neighbours after them serve message passing. So pass :obj:`num_keys`: as keys, the neighbours
+    would count twice. The earlier keys :math:`\mathbf{k}_j^{\mathrm{old}}` of the seed nodes,
     computed from the stored inputs, are constants, and the present keys :math:`\mathbf{k}_j` have
     gradients; every node counts once. Until a parameter changes, :math:`\mathbf{S}` is the state of
     the whole graph. Afterwards the keys outside the batch belong to the old parameters; build the
-    memory again every few steps.
+    memory again every few steps. It takes one pass over the graph for each layer.
 
     The method :obj:`attention_memory` of a model builds the memory. It stores the inputs of the
     layers, in files if the method gets a folder. If the model is in training mode, the noise of
     NodeFormer is drawn once for each node, when the memory is built. A batch gets the states from
-    :meth:`without`.
+    :meth:`without`. The method and :meth:`load` call the constructor.
 
     Attributes:
         states (list): The :class:`~torch_geometric_lgt.functional.AttentionState` of all nodes in
@@ -43,16 +46,24 @@ class AttentionMemory:
     Example:
         >>> import torch
         >>> from torch_geometric.data import Data
+        >>> from torch_geometric.utils import to_undirected
         >>> from torch_geometric_lgt.loader import NeighborLoader
-        >>> from torch_geometric_lgt.nn import SGFormer
-        >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
-        >>> data, model = Data(x=torch.randn(4, 8), edge_index=edge_index), SGFormer(8, 16, 3)
+        >>> from torch_geometric_lgt.nn import DIFFormer
+        >>> from torch_geometric_lgt.transforms import NodeDegree
+        >>> ring = to_undirected(torch.tensor([[0, 1, 2, 3, 4], [1, 2, 3, 4, 0]]))
+        >>> data = NodeDegree()(Data(x=torch.randn(5, 8), edge_index=ring))
+        >>> model = DIFFormer(8, 16, 3, num_layers=1)
         >>> memory = model.attention_memory(NeighborLoader(data, [-1], batch_size=2))
+        >>> whole = model(data.x, data.edge_index)
         >>> for batch in NeighborLoader(data, [-1], batch_size=2):
-        ...     nodes = batch.n_id[: batch.batch_size]
+        ...     nodes = batch.n_id[: batch.batch_size]  # the seed nodes
         ...     states = memory.without(nodes)
-        ...     out = model(batch.x, batch.edge_index, states=states, num_keys=nodes.numel())
-        ...     out = out[: nodes.numel()]
+        ...     arguments = {'degree': batch.degree, 'states': states, 'num_keys': nodes.numel()}
+        ...     out = model(batch.x, batch.edge_index, **arguments)[: nodes.numel()]
+        ...     print(batch.n_id.tolist(), torch.allclose(out, whole[nodes], atol=1e-5))
+        [0, 1, 4, 2] True
+        [2, 3, 1, 4] True
+        [4, 0, 3] True
     """
 
     def __init__(
@@ -80,7 +91,8 @@ class AttentionMemory:
 
     def without(self, nodes: Tensor) -> list[AttentionState]:
         r"""Returns for each layer the state of all nodes except :obj:`nodes`: a list for the
-        argument :obj:`states` of the model.
+        argument :obj:`states` of the model, whose argument :obj:`num_keys` must be the number of
+        :obj:`nodes`.
 
         Args:
             nodes (torch.Tensor): The distinct ids ``[n]`` of the nodes to leave out, the seed nodes
@@ -125,7 +137,7 @@ class AttentionMemory:
             >>> memory = model.attention_memory(NeighborLoader(data, [-1], batch_size=2))
             >>> memory.save('memory.safetensors')
             >>> AttentionMemory.load('memory.safetensors', model)
-            AttentionMemory(4 nodes, 1 layers)
+            AttentionMemory(nodes=4, layers=1)
         """
         write_memory(path, self.convs, self.inputs, self._noise, self.states)
 
@@ -192,5 +204,5 @@ class AttentionMemory:
 
     def __repr__(self) -> str:
         return (
-            f'{self.__class__.__name__}({self.inputs[0].size(0)} nodes, {len(self.states)} layers)'
+            f'{self.__class__.__name__}(nodes={self.inputs[0].size(0)}, layers={len(self.states)})'
         )

@@ -25,11 +25,11 @@ class DIFFormer(Backbone):
     activation. Dropout follows the input layer and each step. The scores are a linear map of the
     last :math:`\mathbf{Z}^{(l)}`.
 
-    Differs from the authors' code in four points. Each query and key is divided by its own length,
-    unless ``norm='frobenius'``. With several heads a Frobenius norm is that of one head, not of all
-    heads together. :obj:`hidden_channels` is split among the heads, which are concatenated, not
-    averaged. Graphs of a batch do not attend to each other. The published settings for node
-    classification have one head.
+    Repeated edges count repeatedly. Differs from the authors' code in four points. Each query and
+    key is divided by its own length, unless ``norm='frobenius'``. With several heads a Frobenius
+    norm is that of one head, not of all heads together. :obj:`hidden_channels` is split among the
+    heads, which are concatenated, not averaged. Graphs of a batch do not attend to each other. The
+    published settings for node classification have one head.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
@@ -44,8 +44,8 @@ class DIFFormer(Backbone):
         use_graph (bool, optional): If :obj:`False`, edges are not used. (default: :obj:`True`)
         graph_weight (float, optional): Factor of the sum over the edges, which is added to the
             attention. (default: :obj:`1.0`)
-        tau (float, optional): :math:`\tau` in (0, 1]; with 1 the step has no residual. (default:
-            :obj:`0.5`)
+        tau (float, optional): :math:`\tau` in (0, 1], the step size of the diffusion, no
+            temperature; with 1 the step has no residual. (default: :obj:`0.5`)
         use_source (bool, optional): If :obj:`True`, each step adds :math:`\tau \mathbf{Z}^{(0)}`
             before its LayerNorm. (default: :obj:`False`)
         layer_norm (bool, optional): If :obj:`False`, neither the input layer nor the steps have a
@@ -64,7 +64,7 @@ class DIFFormer(Backbone):
 
     Raises:
         ValueError: If a size, :obj:`tau` or an argument of
-            :class:`~torch_geometric_lgt.nn.DIFFormerConv` is out of range, or edges are missing.
+            :class:`~torch_geometric_lgt.nn.DIFFormerConv` is out of range.
 
     Example:
         >>> import torch
@@ -142,27 +142,40 @@ class DIFFormer(Backbone):
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
-            edge_index (torch.Tensor or SparseTensor): The edges; :obj:`None` only with
+            edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, or a sparse matrix
+                whose rows are the targets, such as :obj:`adj_t`, or
+                :class:`~torch_geometric_lgt.functional.SortedEdges`; :obj:`None` only with
                 ``use_graph=False``.
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than
+                the largest graph id)
             degree (torch.Tensor or tuple, optional): For a sampled subgraph, the degrees ``[N]`` of
-                its nodes in the full graph, or sums of edge weights. See
-                :class:`~torch_geometric_lgt.transforms.NodeDegree`. For a directed graph, a pair of
-                the out-degrees and the in-degrees. (default: :obj:`None`, counted in the edges)
-            states (list, optional): For each layer the sums over the keys of all nodes outside the
-                input, so that the input attends to the whole graph. They come from an
-                :class:`~torch_geometric_lgt.nn.AttentionMemory`, which :meth:`attention_memory`
-                builds. (default: :obj:`None`)
-            num_keys (int, optional): With :obj:`states` or :obj:`process_group`: only the first
-                :obj:`num_keys` nodes of the input are keys of the attention. The other nodes serve
-                message passing. (default: :obj:`None`, all nodes are keys)
+                its nodes in the full graph, or sums of edge weights, which
+                :class:`~torch_geometric_lgt.transforms.NodeDegree` computes for an undirected
+                graph. For a directed graph, a pair of the out-degrees and the in-degrees, which
+                :func:`torch_geometric.utils.degree` counts. (default: :obj:`None`, counted in the
+                edges)
+            states (list, optional): For each layer the sums over the keys of all nodes of the graph
+                except the first :obj:`num_keys` rows of :obj:`x`. The model adds the keys of these
+                rows, so that the batch attends to the whole graph. :meth:`AttentionMemory.without`
+                returns the list for the seed nodes. (default: :obj:`None`, :obj:`x` is the whole
+                graph)
+            num_keys (int, optional): With :obj:`states` or :obj:`process_group`: the number of seed
+                nodes, the first rows of :obj:`x`. Only they are keys of the attention. The sampled
+                neighbours after them serve message passing: :obj:`states` contain them, so as keys
+                they would count twice, without an error. (default: :obj:`None`, all rows, for a
+                batch without other nodes)
             process_group (torch.distributed.ProcessGroup, optional): The processes that have the
                 other nodes; the sums over keys are added up over all processes. (default:
-                :obj:`None`)
+                :obj:`None`, one process)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
+
+        Raises:
+            ValueError: If an argument has another shape, dtype or device than the model and
+                :obj:`x` need, or edges are missing. If :obj:`states` does not have one state for
+                each layer, or is given with ``kernel='sigmoid'``.
         """
         self._check_inputs(x, edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)

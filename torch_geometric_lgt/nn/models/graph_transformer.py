@@ -66,8 +66,8 @@ NORMS: dict[str | None, Callable[[int], Module | None]] = {
 
 
 class GraphTransformer(LayerwiseModel):
-    r"""Scores nodes, edges or graphs with layers of message passing beside all-pair attention: the
-    network of `"Recipe for a General, Powerful, Scalable Graph Transformer"
+    r"""Scores nodes, edges or graphs with layers of message passing and, in parallel, all-pair
+    attention: the network of `"Recipe for a General, Powerful, Scalable Graph Transformer"
     <https://arxiv.org/abs/2205.12454>`_, with attention in linear time.
 
     .. math::
@@ -75,10 +75,11 @@ class GraphTransformer(LayerwiseModel):
         \mathbf{Z}^{(l)} = \mathrm{GPSConv}(\mathbf{Z}^{(l-1)}, \mathbf{A}), \qquad
         \mathbf{Y} = f(\mathbf{Z}^{(L)})
 
-    with the encodings :math:`\mathbf{P}_p`, layers :class:`~torch_geometric_lgt.nn.GPSConv`, and
-    as :math:`f` a linear map of each node, or an MLP of each edge or graph (:obj:`level`).
-    With :obj:`num_local_layers` other layers come first, which have no attention: local before
-    global, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_.
+    with the encodings :math:`\mathbf{P}_p`, layers :class:`~torch_geometric_lgt.nn.GPSConv`, and as
+    :math:`f` a linear map of each node, or an MLP of each edge or graph (:obj:`level`). With
+    :obj:`num_local_layers` other layers come first, which have no attention: local before global,
+    as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_. Edges count as in the layer
+    :obj:`conv`; in GCN repeated edges count repeatedly.
 
     For the nodes of one graph, try first seven local layers before one gated layer:
     ``num_layers=1, num_local_layers=7, gate=True, input_norm=True, dropout=0.5,
@@ -94,10 +95,14 @@ class GraphTransformer(LayerwiseModel):
         num_layers (int, optional): Number of layers with attention. (default: :obj:`4`)
         heads (int, optional): Number of attention heads. (default: :obj:`4`)
         num_local_layers (int, optional): Number of layers before them, which have message passing
-            but neither attention nor a feed-forward network. (default: :obj:`0`)
+            but neither attention nor a feed-forward network: :math:`\mathbf{Z} +
+            \mathrm{act}(\mathrm{Norm}( \mathrm{MPNN}(\mathbf{Z}, \mathbf{A}) + \mathbf{W}
+            \mathbf{Z}))` with :obj:`norm`, and a LayerNorm after the last one before gated layers.
+            (default: :obj:`0`)
         gate (bool, optional): If :obj:`True`, the layers with attention have no message passing and
-            no feed-forward network. They multiply the normalised output of the attention by 1 plus
-            a linear map of their input, as below. With ``attn_type=None`` there are no such layers.
+            no feed-forward network. They multiply the output of the attention, after a LayerNorm
+            whatever :obj:`norm` is, by 1 plus a linear map of their input, as below. Dropout
+            follows, and there is no residual. With ``attn_type=None`` there are no such layers.
             (default: :obj:`False`)
 
             :math:`\mathbf{Z}^{(l)} = \mathrm{act}(\mathbf{W}_2 ((1 + \mathbf{W}_1
@@ -107,7 +112,7 @@ class GraphTransformer(LayerwiseModel):
             :mod:`torch_geometric.nn`, or a function of its input and output channels. :obj:`None`
             for none. (default: :obj:`"GCNConv"`)
         conv_kwargs (dict, optional): Further arguments of the layer that :obj:`conv` names.
-            (default: :obj:`None`)
+            (default: :obj:`None`, none)
         attn_type (str or callable, optional): The attention: a name as in
             :class:`~torch_geometric_lgt.nn.GPSConv` except :obj:`"degree_masked"`, :obj:`None` for
             none, or a function of channels and heads that returns a layer. (default:
@@ -115,10 +120,10 @@ class GraphTransformer(LayerwiseModel):
         attn_kwargs (dict, optional): Further arguments of the attention that :obj:`attn_type`
             names. If one of them is a module, such as a :obj:`feature_map`, all layers use this
             module and its parameters; give a function as :obj:`attn_type` to make one for each
-            layer. (default: :obj:`None`: ``{'feature_map': 'learned', 'num_features': 32}`` for
-            :obj:`"kernel"`, else none. A dictionary replaces this one as a whole: if it has no
-            :obj:`feature_map`, the layers have random features, the default of
-            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`)
+            layer. A dictionary replaces the default as a whole: without the key ``feature_map`` the
+            layers of :obj:`"kernel"` have random features, as in
+            :class:`~torch_geometric_lgt.nn.GPSConv`, not learned ones. (default: :obj:`None`:
+            ``{'feature_map': 'learned', 'num_features': 32}`` for :obj:`"kernel"`, else none)
         encodings (dict, optional): The channels of each positional or structural encoding by a
             name of your choice, such as ``{'laplacian_pe': 10}``: by this name :meth:`forward`
             takes it. (default: :obj:`None`, none)
@@ -131,13 +136,15 @@ class GraphTransformer(LayerwiseModel):
             layer of PyG with an argument :obj:`edge_dim` gets it, too. (default: :obj:`0`, none)
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
             target, or each :obj:`"graph"` by its nodes together. (default: :obj:`"node"`)
-        dropout (float, optional): Dropout probability within the layers. (default: :obj:`0.0`)
+        dropout (float, optional): Dropout probability within the layers, and of the input layer
+            with :obj:`input_norm`. (default: :obj:`0.0`)
         input_dropout (float, optional): Dropout probability of the node features. (default:
             :obj:`0.0`)
         input_norm (bool, optional): If :obj:`True`, normalisation, activation and dropout follow
             the input layer. (default: :obj:`False`)
-        norm (str, optional): :obj:`"batch_norm"`, :obj:`"layer_norm"` of each node, or :obj:`None`.
-            (default: :obj:`"batch_norm"`)
+        norm (str, optional): The normalisation of the layers, :obj:`"batch_norm"`,
+            :obj:`"layer_norm"` of each node, or :obj:`None`. In training :obj:`"batch_norm"` mixes
+            the graphs of a batch. (default: :obj:`"batch_norm"`)
         act (str, optional): The activation. (default: :obj:`"relu"`)
         aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
             nodes: by their :obj:`"mean"`, :obj:`"sum"` (or :obj:`"add"`) or :obj:`"max"`, or by a
@@ -267,7 +274,8 @@ class GraphTransformer(LayerwiseModel):
 
     @property
     def conv(self) -> Any:
-        r"""Returns the message passing of the first layer that has some, else :obj:`None`."""
+        r"""Returns the message passing layer of the first layer that has one, or :obj:`None` if no
+        layer has one."""
         return next((block.conv for block in self.blocks if block.conv is not None), None)
 
     @property
@@ -321,21 +329,27 @@ class GraphTransformer(LayerwiseModel):
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
-            edge_index (torch.Tensor or SparseTensor): The edges; :obj:`None` only with
-                ``conv=None``.
+            edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, or a sparse matrix
+                whose rows are the targets, such as :obj:`adj_t`, or
+                :class:`~torch_geometric_lgt.functional.SortedEdges`; :obj:`None` only with
+                ``conv=None`` and another :obj:`level` than :obj:`"edge"`.
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than
+                the largest graph id)
             edge_attr (torch.Tensor, optional): The edge features ``[E, F_e]``. (default:
                 :obj:`None`)
-            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
-                :obj:`None`, the values of a sparse matrix, else 1)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, for a
+                :obj:`conv` that takes them. (default: :obj:`None`, the values of a sparse matrix,
+                else 1)
             degree, states, num_keys, process_group: For a sampled subgraph, see
                 :meth:`DIFFormer.forward`; only :class:`torch_geometric.nn.GCNConv` reads degrees.
             **encodings: Each encoding ``[N, F_p]`` by its name.
 
         Raises:
-            ValueError: If an argument does not fit the model.
+            ValueError: If an argument does not fit the model: an encoding is missing, edges have
+                weights or features that :obj:`conv` does not take, or the score of a graph is
+                requested from a part of its nodes.
         """
         self._check_inputs(x, edge_index)
         is_part = states is not None or process_group is not None
@@ -373,9 +387,9 @@ class GraphTransformer(LayerwiseModel):
         r"""Computes the scores ``[N, F_out]`` of all nodes of a graph that need not fit into
         memory, with the arguments of :meth:`NodeFormer.inference`.
 
-        The encodings are attributes of the data, and :obj:`edge_attr` with :obj:`edge_channels`.
-        The output of the message passing at a node must depend on the node and its neighbours
-        only.
+        The data has the encodings as attributes, by their names, and :obj:`edge_attr` for a model
+        with :obj:`edge_channels`. The output of the message passing at a node must depend on the
+        node and its neighbours only.
 
         Raises:
             ValueError: If the model scores edges or graphs, the attention or the message passing
@@ -395,9 +409,10 @@ class GraphTransformer(LayerwiseModel):
         edge_weight: Tensor | None = None,
         **encodings: Tensor,
     ) -> list[Tensor]:
-        r"""Computes for each layer with attention the weight ``[P, H]`` of each pair of nodes
-        :obj:`pairs` ``[2, P]`` (sources, targets), and returns a list of tensors. The other
-        arguments are those of :meth:`forward`."""
+        r"""Computes for each layer with attention the attention weight ``[P, H]`` of each pair of
+        nodes :obj:`pairs` ``[2, P]`` (sources, targets), and returns a list of tensors. Call it in
+        evaluation: in training dropout changes the inputs of the layers. The other arguments are
+        those of :meth:`forward`."""
         self._check_inputs(x, edge_index)
         edges = self._message_input(edge_index, x, edge_attr, edge_weight, None)
         context = GraphContext(edges, batch=batch)

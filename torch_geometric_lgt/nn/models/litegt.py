@@ -46,15 +46,15 @@ class LiteGT(StreamedModel):
     see :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. With :obj:`reduce`, the fourth-last
     and third-last layers have half the channels, and the last two layers three tenths, both rounded
     down (Figure 4). All layers have :obj:`heads` heads, so each of the sizes must be a multiple of
-    it. The paper calls the change of channels a pooling without a definition; here it is a linear
+    it. The paper calls the change of channels a pooling and does not define it; here it is a linear
     map.
 
     Differs from the text of the paper, where the last two layers have a quarter of the channels.
     The parameter counts of its Table 4 and the authors' code have three tenths, 24 of 80.
 
-    With :obj:`edge_channels`, edges have hidden features :math:`\mathbf{e}_{ij}` beside those of
-    the nodes. A layer first computes the scores :math:`\mathbf{s}_{ij}` of an edge, a number for
-    each channel of the branches with queries and keys, of which the features are factors
+    With :obj:`edge_channels`, edges have hidden features :math:`\mathbf{e}_{ij}`. A layer first
+    computes the scores :math:`\mathbf{s}_{ij}` of an edge, a number for each channel of the
+    branches with queries and keys, of which the features are factors
     (:class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`). Then it updates the features by the
     scores,
 
@@ -65,12 +65,13 @@ class LiteGT(StreamedModel):
             (\hat{\mathbf{e}}_{ij}) \right).
 
     An edge has as many hidden features as scores: half of the channels if one branch is
-    :obj:`"jaccard"`, which has no queries and keys, else all. The paper gives no equation; the
-    graph transformer that the next paragraph names updates edges like this. The output reads nodes
-    alone, as in the authors' code, so the last layer does not update the edges.
+    :obj:`"jaccard"`, which has no queries and keys, else all. The paper gives no equation; `"A
+    Generalization of Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_ updates
+    edges like this. The output reads nodes alone, as in the authors' code, so the last layer does
+    not update the edges.
 
-    With ``kernel=('softmax', 'softmax')`` it is the graph transformer of `"A Generalization of
-    Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_.
+    With ``kernel=('softmax', 'softmax')`` the model is the graph transformer of that paper.
+    Repeated edges count repeatedly.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
@@ -81,15 +82,17 @@ class LiteGT(StreamedModel):
         kernel (str or tuple, optional): The second branch beside one with softmax,
             :obj:`"jaccard"` or :obj:`"subtractor"`, or the names of both branches, see
             :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. (default: :obj:`"jaccard"`)
-        normalize (bool, optional): If :obj:`False`, the scores of the second branch are not divided
-            by their sum over the neighbours. (default: :obj:`True`)
+        normalize (bool, optional): If :obj:`False`, the weights of a branch :obj:`"jaccard"` or
+            :obj:`"subtractor"` are not divided by their sum over the neighbours. (default:
+            :obj:`True`)
         reduce (bool, optional): If :obj:`True`, the last layers have fewer channels. (default:
             :obj:`False`)
         pe_channels (int, optional): Number of positional encodings per node; a linear map of them
             is added to the output of the input layer. (default: :obj:`0`, none)
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
             target, or each :obj:`"graph"` by its nodes together. (default: :obj:`"node"`)
-        dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+        dropout (float, optional): Dropout probability of the attention's output, before and after
+            :math:`\mathbf{W}_O`, and within the feed-forward part. (default: :obj:`0.0`)
         edge_channels (int, optional): Size of the features of each edge. (default: :obj:`0`, none)
         aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
             nodes: by their :obj:`"mean"`, :obj:`"sum"` (or :obj:`"add"`) or :obj:`"max"`, or by a
@@ -104,7 +107,9 @@ class LiteGT(StreamedModel):
         - **output:** scores :math:`(N, F_{out})`, :math:`(E, F_{out})` or :math:`(B, F_{out})`
 
     Raises:
-        ValueError: If an argument of the model or of its layers is out of range.
+        ValueError: If a size or probability is out of range, a name is unknown, or :obj:`heads`
+            does not divide the channels of a layer. If :obj:`reduce` is set with fewer than 4
+            layers. If :obj:`edge_channels` is positive without a softmax or subtractor.
 
     Example:
         >>> import torch
@@ -184,18 +189,21 @@ class LiteGT(StreamedModel):
         r"""Computes the scores of all nodes ``[N, F_out]``, edges ``[E, F_out]`` or graphs
         ``[B, F_out]``, by the :obj:`level` of the model.
 
-        Values of edges are in the order of :obj:`edge_index`, also if it is sorted
-        (:class:`~torch_geometric_lgt.functional.SortedEdges`). Those of a sparse matrix are in the
-        order of its rows.
+        Values of edges are in the order of :obj:`edge_index`, also of the :attr:`edge_index` of
+        :class:`~torch_geometric_lgt.functional.SortedEdges`. For a sparse matrix they are in the
+        order of its rows: by target, then by source.
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
-            edge_index (torch.Tensor or SparseTensor): The edges.
+            edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, or a sparse matrix
+                whose rows are the targets, such as :obj:`adj_t`, or
+                :class:`~torch_geometric_lgt.functional.SortedEdges`.
             batch (torch.Tensor, optional): The graph id of each node. It changes graph-level scores
                 only, because no attention crosses graphs. (default: :obj:`None`, one graph)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
-            laplacian_pe (torch.Tensor, optional): The positional encodings ``[N, pe_channels]``,
-                which a model with :obj:`pe_channels` needs. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than
+                the largest graph id)
+            laplacian_pe (torch.Tensor, optional): The positional encodings ``[N, pe_channels]`` of
+                any kind, which a model with :obj:`pe_channels` needs. (default: :obj:`None`)
             edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``, from
                 :class:`~torch_geometric_lgt.transforms.JaccardScores`, which a Jaccard branch
                 needs. (default: :obj:`None`)
@@ -207,6 +215,10 @@ class LiteGT(StreamedModel):
                 :obj:`None`, the values of a sparse matrix, else 1)
             edge_attr (torch.Tensor, optional): The features of the edges ``[E, edge_channels]``,
                 which a model with :obj:`edge_channels` needs. (default: :obj:`None`)
+
+        Raises:
+            ValueError: If an argument has another shape, dtype or device than the model and
+                :obj:`x` need, a weight is negative, or an argument that the model needs is missing.
         """
         check_features(x, self.lin_in, self.in_channels)
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
@@ -228,8 +240,9 @@ class LiteGT(StreamedModel):
         edge_weight: Tensor | None = None,
         edge_attr: Tensor | None = None,
     ) -> list[Tensor]:
-        r"""Computes the weight ``[E, H]`` of each edge in each head as :meth:`forward` applies it,
-        and returns a list with one tensor per layer. The arguments are those of :meth:`forward`."""
+        r"""Computes the attention weight ``[E, H]`` of each edge in each head as :meth:`forward`
+        applies it, and returns a list with one tensor per layer. The arguments are those of
+        :meth:`forward`."""
         edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
         scores: list[Tensor] = []
         x, e = self.inputs(x, laplacian_pe), self.edge_inputs(edge_attr, edges)
@@ -271,8 +284,8 @@ class LiteGT(StreamedModel):
         for edge features grows as :math:`L^2`.
 
         Raises:
-            ValueError: If the model scores edges or graphs, the data lack an attribute, or for the
-                reasons of :meth:`NodeFormer.inference`.
+            ValueError: If the model scores edges or graphs, the data has no attribute that the
+                model needs, or for the reasons of :meth:`NodeFormer.inference`.
         """
         check_node_level(self.level)
         return super().inference(loader, folder, progress_bar)

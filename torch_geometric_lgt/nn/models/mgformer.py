@@ -55,9 +55,9 @@ class MGFormer(Recommender):
     untrained layer are close to the mean of all rows.
 
     The class has the methods of :class:`torch_geometric.nn.LightGCN`, with additional arguments
-    such as :obj:`nodes` and :obj:`states` of :meth:`get_embedding`.
-    Nodes 0 to U - 1 are users, and nodes U to U + I - 1 are items. Edge weights need the mask
-    :obj:`"adjacency"`.
+    such as :obj:`nodes` and :obj:`states` of :meth:`get_embedding`. Nodes 0 to U - 1 are users, and
+    nodes U to U + I - 1 are items. Edge weights need the mask :obj:`"adjacency"`, which counts
+    repeated edges repeatedly; degrees count them once.
 
     Args:
         num_users (int): U, the number of users.
@@ -74,8 +74,9 @@ class MGFormer(Recommender):
         mask (str, optional): :obj:`"degree"` (Eq. 10), :obj:`"adjacency"` (attention to the
             sources of the edges into a node only, so :obj:`edge_index` must have both directions)
             or :obj:`"none"` (Eq. 6). (default: :obj:`"degree"`)
-        feature_map (str or torch.nn.Module, optional): :math:`\phi`, see
-            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. All layers share a module and its
+        feature_map (str or torch.nn.Module, optional): :math:`\phi`, one of those of
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`, with the default logits
+            :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}`. All layers share a module and its
             parameters. For separate parameters, assign a copy to the :attr:`feature_map` of each of
             :attr:`layers`. (default: :obj:`"simplex"`)
         num_features (int, optional): Random or learned features per head, also of the default map.
@@ -85,12 +86,13 @@ class MGFormer(Recommender):
         encoding_scale (float, optional): :math:`s`, the length of the rows of :math:`\mathbf{P}`;
             :obj:`None` leaves them as they are. (default: :obj:`0.6`)
         max_degree (int, optional): The largest degree with an embedding of its own in the degree
-            mask; larger degrees use the embedding of :obj:`max_degree`. (default: :obj:`512`)
+            mask; larger degrees use the embedding of :obj:`max_degree`, with a warning. (default:
+            :obj:`512`)
         key_channels (int, optional): Channels of queries and keys over all heads. (default:
             :obj:`None`, as many as :math:`\mathbf{X}` has, as in the paper)
 
     Raises:
-        ValueError: If a size is out of range, or :obj:`heads` does not divide :math:`D + S` and
+        ValueError: If a size is out of range, or :obj:`heads` does not divide :math:`D + S` or
             :obj:`key_channels`. If :obj:`mask` is unknown, or an encoding or degree does not have
             one row per node.
 
@@ -98,9 +100,12 @@ class MGFormer(Recommender):
         >>> import torch
         >>> from torch_geometric_lgt.nn import MGFormer
         >>> edge_index = torch.tensor([[0, 0, 1], [2, 3, 4]])  # users 0 and 1, items 2, 3 and 4
-        >>> model = MGFormer(num_users=2, num_items=3, embedding_dim=16)
-        >>> model.recommend(edge_index, k=1, exclude=edge_index).shape
-        torch.Size([2, 1])
+        >>> encoding = torch.randn(5, 4)  # SVDEncoding computes such
+        >>> model = MGFormer(2, 3, embedding_dim=16, structural_encoding=encoding)
+        >>> model.get_embedding(edge_index).shape
+        torch.Size([5, 20])
+        >>> model.recommend(edge_index, [0], k=1, exclude=edge_index)  # user 0 has 2 and 3
+        tensor([[4]])
     """
 
     structural_encoding: Tensor | None
@@ -184,9 +189,9 @@ class MGFormer(Recommender):
         The numbers of users and items, the degrees, and the structural encodings (node attribute
         :obj:`attr_name`, if there is one) are read from the data. The degree of a node is the
         number of its distinct neighbours over all edge types in either direction. If a degree is
-        above 512, the default of :obj:`max_degree`, the largest degree takes its place.
-        Positional arguments begin with :obj:`embedding_dim`. All arguments go to the constructor:
-        a keyword such as ``max_degree=64`` replaces what the data says.
+        above 512, the default of :obj:`max_degree`, then :obj:`max_degree` is the largest degree
+        instead. Positional arguments begin with :obj:`embedding_dim`. All arguments go to the
+        constructor: a keyword such as ``max_degree=64`` replaces the value read from the data.
 
         A server that does not have the data calls the constructor. It needs :attr:`num_users`,
         :attr:`num_items` and :attr:`max_degree` of the trained model, the same further arguments,
@@ -195,7 +200,7 @@ class MGFormer(Recommender):
         ``state_dict``.
 
         Raises:
-            ValueError: If the data is no HeteroData, the number of its node types is not two, a
+            ValueError: If :obj:`data` is not a HeteroData, the number of its node types is not two, a
                 type has no nodes, or there are no edges. If an edge names a node that does not
                 exist, or only one node type has the encodings.
         """
@@ -235,7 +240,7 @@ class MGFormer(Recommender):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters, draws the random projections anew, and sets
-        :attr:`scoring` to :obj:`"inner"`."""
+        :attr:`scoring`, which is chosen for the trained parameters, back to :obj:`"inner"`."""
         torch.nn.init.xavier_uniform_(self.embedding.weight)
         reset(self.layers)
         self.scoring = 'inner'
@@ -263,16 +268,17 @@ class MGFormer(Recommender):
             nodes (torch.Tensor or list, optional): The ids ``[n]``, or a bool for each node.
                 (default: :obj:`None`, all)
             states (list, optional): For each layer the sums over the keys of all nodes, from
-                :meth:`attention_states`. (default: :obj:`None`)
+                :meth:`attention_states`, which the queries read instead of the keys of the present
+                parameters. (default: :obj:`None`, the keys are computed)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for the mask
                 :obj:`"adjacency"`. (default: :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
             TypeError: If :obj:`states` is no list.
             ValueError: If :obj:`nodes` contains neither ids nor one bool per node. If
-                :obj:`edge_weight` is given although the mask is not :obj:`"adjacency"`, or
-                :obj:`states` although it is. If :obj:`states` has not one state for each layer, or
-                the graph is needed and :obj:`None`.
+                :obj:`edge_weight` is given with another mask than :obj:`"adjacency"`, or
+                :obj:`states` with the mask :obj:`"adjacency"`. If :obj:`states` does not have one
+                state for each layer, or :obj:`edge_index` is missing where it is needed.
         """
         nodes = None if nodes is None else self._ids(nodes, 'nodes')
         self._check_states(states)
@@ -322,12 +328,12 @@ class MGFormer(Recommender):
         self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
     ) -> Tensor:
         r"""Computes the rows of :math:`\mathbf{H}` for all nodes, ``[N, D + S]``, batch by batch,
-        with the arguments of :meth:`NodeFormer.inference`. The data of the loader are a graph with
+        with the arguments of :meth:`NodeFormer.inference`. The data of the loader is a graph with
         users and items as nodes of one type. The degree mask needs :obj:`degree` in the model.
 
         Raises:
-            ValueError: If the graph has not as many nodes as the model, or for the reasons of
-                :meth:`NodeFormer.inference`.
+            ValueError: If the graph and the model differ in the number of nodes, or for the reasons
+                of :meth:`NodeFormer.inference`.
         """
         with evaluation(self):
             stream, weight = Stream(loader, folder, self, progress_bar), reference(self.embedding)

@@ -29,8 +29,10 @@ class NodeFormer(Backbone):
             \mathbf{W}_O + \mathbf{Z}^{(l-1)} \right),
 
     where each head has :obj:`hidden_channels` channels, see
-    :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. The edge loss is
-    :meth:`~torch_geometric_lgt.functional.edge_regularization`, averaged over the layers.
+    :class:`~torch_geometric_lgt.nn.KernelAttentionConv`, also for edges. The input layer
+    :math:`\mathbf{Z}^{(0)}` is a linear map of the features, then LayerNorm and the activation. The
+    edge loss is :meth:`~torch_geometric_lgt.functional.edge_regularization`, averaged over the
+    layers.
 
     Differs from the authors' code: random projections are drawn once instead of from a seed that
     the data determine. Graphs of a batch do not attend to each other, and weights are computed in
@@ -38,8 +40,8 @@ class NodeFormer(Backbone):
 
     Differs from the paper, as the authors' code does: logits are divided by :math:`\sqrt{C}`, and
     the output layer is a linear map of the last :math:`\mathbf{Z}^{(l)}`. With ``scale=1`` logits
-    are :math:`\mathbf{q}_i^{\top} \mathbf{k}_j`, as in the paper (Theorem 2). With
-    ``jumping_knowledge=True`` and ``num_readout_layers=2`` the scores are
+    before the division by :math:`\tau` are :math:`\mathbf{q}_i^{\top} \mathbf{k}_j`, as in the
+    paper (Theorem 2). With ``jumping_knowledge=True`` and ``num_readout_layers=2`` the scores are
     :math:`\mathrm{MLP}(\{\mathbf{Z}^{(l)}\}_{l=0}^{L})`, the output of its Algorithm 1.
 
     Args:
@@ -49,10 +51,14 @@ class NodeFormer(Backbone):
         num_layers (int, optional): Number of layers. (default: :obj:`2`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         feature_map (str or torch.nn.Module, optional): As in
-            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. All layers share a module and its
-            parameters. For separate parameters, set the :attr:`feature_map` of each of
-            :attr:`convs` to a copy. (default: :obj:`"orthogonal"`)
-        num_features (int, optional): Random features per head. (default: :obj:`30`)
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. A map other than
+            :obj:`"positive"`, :obj:`"orthogonal"` and :obj:`"simplex"` needs
+            ``num_gumbel_samples=0``, and one without random or learned features also
+            ``num_features=None``. All layers share a module and its parameters. For separate
+            parameters, set the :attr:`feature_map` of each of :attr:`convs` to a copy. (default:
+            :obj:`"orthogonal"`)
+        num_features (int, optional): Random or learned features per head, as in
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`30`)
         temperature (float, optional): :math:`\tau`, the temperature of the attention. (default:
             :obj:`0.25`)
         num_gumbel_samples (int, optional): :math:`K`, the number of samples of Gumbel noise; 0
@@ -67,19 +73,22 @@ class NodeFormer(Backbone):
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"sigmoid"`)
         residual (bool, optional): If :obj:`False`, :math:`\mathbf{Z}^{(l-1)}` is not added.
             (default: :obj:`True`)
-        layer_norm (bool, optional): If :obj:`False`, the model has no normalisation. (default:
-            :obj:`True`)
+        layer_norm (bool, optional): If :obj:`False`, neither the input layer nor the layers have a
+            LayerNorm. (default: :obj:`True`)
         activate_layers (bool, optional): If :obj:`True`, layers end in the activation, as the input
             layer does. (default: :obj:`False`)
-        jumping_knowledge (bool, optional): If :obj:`True`, the output layer reads the outputs of
-            all layers side by side, else the last one. (default: :obj:`False`)
+        jumping_knowledge (bool, optional): If :obj:`True`, the output layer reads
+            :math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(L)}` concatenated, else the last one.
+            (default: :obj:`False`)
         act (str, optional): The activation. (default: :obj:`"elu"`)
-        dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+        dropout (float, optional): Dropout probability of the input layer, each layer, and between
+            the linear maps of the output layer. (default: :obj:`0.0`)
         scale (float, optional): The factor of inner products in the logits, as in
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`None`,
             :math:`1 / \sqrt{C}`)
-        num_readout_layers (int, optional): Linear maps of the output layer; between two of them
-            are :obj:`hidden_channels`, the activation and dropout. (default: :obj:`1`)
+        num_readout_layers (int, optional): Number of linear maps of the output layer. The
+            activation and dropout stand between two of them, with :obj:`hidden_channels` channels.
+            (default: :obj:`1`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges or :obj:`None`; batch
@@ -88,7 +97,8 @@ class NodeFormer(Backbone):
           ``return_edge_loss=True``
 
     Raises:
-        ValueError: If an argument of the model or of its layers is out of range.
+        ValueError: If a size, probability or number is out of range, a name is unknown, or
+            :obj:`feature_map` does not fit :obj:`num_features` or :obj:`num_gumbel_samples`.
 
     Example:
         >>> import torch
@@ -97,6 +107,8 @@ class NodeFormer(Backbone):
         >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
         >>> model(x, edge_index).shape
         torch.Size([4, 3])
+        >>> out, edge_loss = model(x, edge_index, return_edge_loss=True)
+        >>> loss = out.square().mean() + 0.1 * edge_loss  # a scalar to add to the loss of the task
     """
 
     def __init__(
@@ -183,15 +195,18 @@ class NodeFormer(Backbone):
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
-            edge_index (torch.Tensor, SparseTensor or list): The edges of the graph, or the edges of
-                each order of the relational bias from :meth:`hops`; ``torch.compile`` and
-                ``torch.export`` need this list if there are several orders. With :obj:`None` the
-                bias and the edge loss are 0.
+            edge_index (torch.Tensor, SparseTensor or list): The edges ``[2, E]``, or a sparse
+                matrix whose rows are the targets, such as :obj:`adj_t`, or a list with the edges of
+                each order of the relational bias from :meth:`hops`, which ``torch.compile`` and
+                ``torch.export`` need if ``relational_order`` is above 1. With :obj:`None` the bias
+                and the edge loss are 0.
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than
+                the largest graph id)
             degree, states, num_keys, process_group: For a sampled subgraph or a part of the nodes
-                in each process, with the meaning of :meth:`DIFFormer.forward`.
+                in each process, with the meaning of :meth:`DIFFormer.forward`; degrees count
+                distinct neighbours.
             return_edge_loss (bool, optional): If :obj:`True`, returns the pair (scores, edge loss).
                 The loss, a scalar, is
                 :meth:`~torch_geometric_lgt.functional.edge_regularization` averaged over the
@@ -203,7 +218,8 @@ class NodeFormer(Backbone):
 
         Raises:
             ValueError: If edges have weights although the bias has more than one order or the edge
-                loss is requested.
+                loss is requested. If the edge loss is requested and the feature map is none of the
+                random exponentials. If another argument does not fit the model.
         """
         self._check_inputs(x, edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
@@ -283,8 +299,8 @@ class NodeFormer(Backbone):
     def hops(
         self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None
     ) -> list[SortedEdges]:
-        r"""Finds the edges of each order of the relational bias, as
-        :meth:`KernelAttentionConv.hops` does.
+        r"""Finds the edges of each order :math:`p` of the relational bias: the pairs of nodes that
+        walks of :math:`p` edges join, as :meth:`KernelAttentionConv.hops` does.
 
         Compute the list once and pass it to many calls of :meth:`forward` as :obj:`edge_index`. The
         list is empty for a model without a relational bias.
@@ -296,7 +312,8 @@ class NodeFormer(Backbone):
                 bias of order 1. (default: :obj:`None`)
 
         Returns:
-            A list with the sorted edges ``[2, E_p]`` of each order, which include their weights.
+            A list with :class:`~torch_geometric_lgt.functional.SortedEdges` of each order, which
+            include their weights.
         """
         return self.convs[0].hops(edge_index, num_nodes, edge_weight)
 

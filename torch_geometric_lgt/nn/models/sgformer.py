@@ -34,7 +34,7 @@ from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, to_dev
 class SGFormer(Backbone):
     r"""Scores nodes with the model of `"SGFormer: Simplifying and Empowering Transformers for
     Large-Graph Representations" <https://arxiv.org/abs/2306.10759>`_: a layer of simple global
-    attention beside a graph neural network, the local branch,
+    attention and, in parallel, a graph neural network, the local branch,
 
     .. math::
         \mathbf{Z} = \beta \, \mathrm{SGFormerConv}(\mathbf{Z}^{(0)}) + (1 - \beta) \,
@@ -49,7 +49,8 @@ class SGFormer(Backbone):
 
     Differs from :class:`torch_geometric.nn.models.SGFormer`, which has row norms in the attention,
     a residual with fixed weights, another local branch, and logarithms of probabilities as output.
-    Its outputs for a graph also depend on the other graphs in the batch.
+    PyG's output for a graph also depends on the other graphs in the batch; the attention here does
+    not.
 
     Differs from the authors' code: both branches read one input layer, unless
     ``gnn_input="input"``. With several heads, the Frobenius norms are those of each head, not of
@@ -63,46 +64,53 @@ class SGFormer(Backbone):
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of attention layers. (default: :obj:`1`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`, see
-            :class:`~torch_geometric_lgt.nn.SGFormerConv`. (default: :obj:`"frobenius"`)
+        norm (str, optional): What queries and keys are divided by, :obj:`"frobenius"` or
+            :obj:`"row"`, see :class:`~torch_geometric_lgt.nn.SGFormerConv`. With the authors'
+            :obj:`"frobenius"` a node of a large graph attends almost only to itself; try
+            :obj:`"row"`. (default: :obj:`"frobenius"`)
         alpha (float, optional): :math:`\alpha`, the share of the local branch. (default:
             :obj:`0.5`)
         beta (float, optional): :math:`\beta`, the share of the attention. (default: :obj:`0.5`)
         aggregate (str, optional): :obj:`"add"`, the sum above, or :obj:`"cat"`: :math:`f` reads
-            both branches side by side, without :math:`\alpha`. (default: :obj:`"add"`)
+            both branches concatenated, without :math:`\alpha`. (default: :obj:`"add"`)
         gnn (torch.nn.Module, optional): The local branch, a network from features and edges to
-            ``[N, hidden_channels]``. A :class:`torch_geometric.nn.GCN` with ``normalize=False``
-            receives normalised edge weights, computed from :obj:`degree` in a batch that has it.
-            Any other network receives the weights of the edges as its third argument, and those of
-            PyG's :mod:`~torch_geometric.nn.models` also :obj:`batch`, for their norms. (default:
-            :obj:`None`, a GCN that computes with sparse matrix products, with batch normalisation
-            unless ``layer_norm=False``)
+            ``[N, hidden_channels]``. For a :class:`torch_geometric.nn.GCN` with ``normalize=False``
+            this model computes the normalised edge weights, from :obj:`degree` in a batch that has
+            it. A GCN that normalises by itself counts the degrees of its input and refuses
+            :obj:`degree`. Any other network receives the weights of the edges as its third
+            argument, and those of PyG's :mod:`~torch_geometric.nn.models` also :obj:`batch`, for
+            their norms. (default: :obj:`None`, a GCN that computes with sparse matrix products,
+            with batch normalisation unless ``layer_norm=False``)
         gnn_num_layers (int, optional): Number of layers of the default local branch. (default:
             :obj:`2`)
         gnn_dropout (float, optional): Dropout probability of the default local branch. (default:
             :obj:`None`, as :obj:`dropout`)
         gnn_residual (bool or str, optional): If :obj:`True`, layers of the default local branch add
             their input. With :obj:`"initial"` they add :math:`\mathbf{Z}^{(0)}`, as in the authors'
-            code for large graphs. The last layer is then normalised and activated too. (default:
-            :obj:`False`)
+            code for large graphs. With either, the last layer of the branch is normalised and
+            activated too. (default: :obj:`False`)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`,
             :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the features :obj:`x`, as in the authors'
             code.
             (default: :obj:`"hidden"`)
         layer_norm (bool, optional): If :obj:`False`, the model has no layer norms, and its default
-            local branch no batch norms. (default: :obj:`True`)
+            local branch no batch norms; :obj:`norm` still divides queries and keys. (default:
+            :obj:`True`)
         activate_layers (bool, optional): If :obj:`True`, attention layers end in the activation.
             (default: :obj:`False`)
-        act (str, optional): The activation. (default: :obj:`"relu"`)
-        dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+        act (str, optional): The activation of the input layer, and of attention layers with
+            :obj:`activate_layers`; the default local branch has ReLU. (default: :obj:`"relu"`)
+        dropout (float, optional): Dropout probability of the input layer and of each attention
+            layer. (default: :obj:`0.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the input of a layer
             instead of a linear map of it. (default: :obj:`True`)
         gnn_use_init (bool, optional): If :obj:`True`, each layer of the default local branch
             concatenates the weighted sums over the neighbours with :math:`\mathbf{Z}^{(0)}` before
             its linear map, :math:`[\hat{\mathbf{A}} \mathbf{H}, \mathbf{Z}^{(0)}] \, \mathbf{W}`
-            with the normalised adjacency matrix :math:`\hat{\mathbf{A}}` of GCN. The authors'
-            settings for Amazon2M, pokec and ogbn-papers100M do so. The last layer is then
-            normalised and activated too. (default: :obj:`False`)
+            for the layer's input :math:`\mathbf{H}` and the normalised adjacency matrix
+            :math:`\hat{\mathbf{A}}` of GCN. The authors' settings for Amazon2M, pokec and
+            ogbn-papers100M do so. The last layer is then normalised and activated too. (default:
+            :obj:`False`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
@@ -110,7 +118,9 @@ class SGFormer(Backbone):
         - **output:** scores :math:`(N, F_{out})`
 
     Raises:
-        ValueError: If an argument of the model or of its layers is out of range.
+        ValueError: If a size, share or probability is out of range, :obj:`heads` does not divide
+            :obj:`hidden_channels`, or a name is unknown. If ``gnn_input='input'`` comes with
+            ``gnn_residual='initial'`` or :obj:`gnn_use_init`.
 
     Example:
         >>> import torch
@@ -211,8 +221,8 @@ class SGFormer(Backbone):
             model (torch.nn.Module): PyG's model, which stays as it is.
 
         Raises:
-            ValueError: If the model is none of PyG's, or has several heads, whose outputs PyG
-                averages.
+            ValueError: If :obj:`model` is not PyG's SGFormer, or has several heads, whose outputs
+                PyG averages.
 
         Example:
             >>> import torch
@@ -264,19 +274,21 @@ class SGFormer(Backbone):
         r"""Computes the scores ``[N, F_out]`` of all nodes.
 
         The default local branch adds self loops and normalises by the in-degrees, which are sums of
-        weights, as :class:`torch_geometric.nn.GCNConv` does. If :obj:`degree` is given, the
-        in-degrees are :obj:`degree` plus the weight of the self loop, 1 by default. In training
-        with :obj:`process_group`, the batch normalisation of the local branch uses the first
-        :obj:`num_keys` nodes of each process.
+        weights, as :class:`torch_geometric.nn.GCNConv` does; repeated edges count repeatedly. If
+        :obj:`degree` is given, the in-degrees are :obj:`degree` plus the weight of the self loop, 1
+        by default. For a directed graph give the in-degrees, ``NodeDegree(weighted=True)``, or a
+        pair, of which the second is used. In training with :obj:`process_group`, the batch
+        normalisation of the local branch uses the first :obj:`num_keys` nodes of each process.
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
-            edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, a sparse matrix, or the
-                result of :meth:`~torch_geometric_lgt.functional.sorted_edges`.
+            edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, or a sparse matrix
+                whose rows are the targets, such as :obj:`adj_t`, or the result of
+                :meth:`~torch_geometric_lgt.functional.sorted_edges`.
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
             batch_size (int, optional): The number of graphs in :obj:`batch`, not that of seed
-                nodes. (default: :obj:`None`)
+                nodes. (default: :obj:`None`, one more than the largest graph id)
             degree, states, num_keys, process_group: For a part of a graph, see
                 :meth:`DIFFormer.forward`.
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
@@ -284,7 +296,8 @@ class SGFormer(Backbone):
 
         Raises:
             ValueError: If an argument has another shape, dtype or device than the model and
-                :obj:`x` need, or edges have weights although the local branch takes none. With
+                :obj:`x` need, or edges have weights although the local branch takes none, or
+                :obj:`degree` is given although :obj:`gnn` counts degrees itself. With
                 :obj:`process_group`, also if :obj:`gnn` normalises over the nodes of one process.
         """
         self._check_inputs(x, edge_index)
@@ -390,12 +403,18 @@ class SGFormer(Backbone):
         edges with self loops and GCN's normalised weights.
 
         Raises:
-            ValueError: If edges have weights although the branch takes none.
+            ValueError: If edges have weights although the branch takes none, or the branch would
+                not use :obj:`degree`.
         """
         if self.takes_gcn_weights:
             in_degree = degree[1] if isinstance(degree, tuple) else degree
             edges = gcn_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
             return (edges,) if isinstance(self.gnn, SparseGCN) else edges.listed(dtype)
+        if degree is not None and counts_degrees(self.gnn):
+            raise ValueError(
+                "'degree' must be None unless 'gnn' is the default one or a GCN with "
+                f'normalize=False (got {self.gnn}, which counts the degrees of its input)'
+            )
         edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
         if weight is not None and not getattr(self.gnn, 'supports_edge_weight', True):
             raise ValueError(
