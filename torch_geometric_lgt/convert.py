@@ -25,9 +25,12 @@ def from_pyg_sgformer(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Args:
         state_dict (dict): What :meth:`state_dict` of PyG's model returns.
 
+    Returns:
+        A dictionary for :meth:`load_state_dict` of the model.
+
     Raises:
-        ValueError: If the model has several heads, whose outputs PyG averages, or a key is none of
-            PyG's model.
+        ValueError: If PyG's model has several heads, whose outputs it averages, or
+            :obj:`state_dict` has a key that PyG's model does not have.
 
     Example:
         >>> import torch
@@ -70,31 +73,45 @@ def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> 
     r"""Renames the parameters of SGFormer in its authors' code, with one head, for
     :class:`~torch_geometric_lgt.nn.SGFormer`.
 
-    Build the model with ``norm='frobenius'`` and ``gnn_input='input'``. For their folder ``medium``
-    with the backbone GCN, use the default :obj:`gnn` with as many layers as theirs. For ``large``
-    and ``100M``, pass ``torch_geometric.nn.models.sgformer.GraphModule``. :obj:`alpha` is their
-    :obj:`graph_weight`, and :obj:`beta` their :obj:`alpha` (1 without their residual, 0.5 in
-    ``large``). Without their ``Wv``, set ``value_projection=False``. In evaluation on one
-    undirected graph both return the same scores. For ``large``, add a self loop to each node first.
+    Build :class:`~torch_geometric_lgt.nn.SGFormer` with these arguments and load the result;
+    :doc:`/migrate/sgformer` has all of them in a table. In evaluation on one undirected graph both
+    models then return the same scores.
+
+    * ``norm='frobenius'`` and ``gnn_input='input'``.
+    * :obj:`alpha`: their :obj:`graph_weight`.
+    * :obj:`beta`: their :obj:`alpha`, 0.5 in ``large``, and 1 without their residual.
+    * :obj:`layer_norm` and :obj:`activate_layers`: whether their attention has norms
+      (:obj:`use_bn`) and, in ``large``, activations (:obj:`trans_use_act`).
+    * ``value_projection=False`` without their ``Wv``.
+    * :obj:`gnn`: for their folder ``medium`` with the backbone GCN the default with
+      :obj:`gnn_num_layers` as theirs; for ``large`` and ``100M``
+      ``torch_geometric.nn.models.sgformer.GraphModule``, and add a self loop to each node first.
 
     Checkpoints of ``large`` with :obj:`use_init`, as in the authors' settings for Amazon2M, pokec
-    and ogbn-papers100M, cannot be converted, because ``GraphModule`` has no such layers. Train
-    ``SGFormer(gnn_use_init=True)`` instead.
+    and ogbn-papers100M, cannot be converted: their local branch has an input layer of its own.
+    ``GraphModule`` has it, but no layers with :obj:`use_init`; ``SGFormer(gnn_use_init=True)`` has
+    such layers, but one input layer for both branches. Train that model anew.
 
     Args:
         state_dict (dict): What :meth:`state_dict` of the authors' model returns.
-        layer_norm (bool, optional): If :obj:`False`, norms are left out: those of all parts in
-            ``medium``, those of the attention in ``large``. Set :obj:`False` if :obj:`use_bn` or
-            :obj:`trans_use_bn` is off; such checkpoints contain norms without use. (default:
+        layer_norm (bool, optional): If :obj:`False`, norms are left out of the result: those of all
+            parts in ``medium``, those of the attention in ``large``. Set :obj:`False` here and in
+            :class:`~torch_geometric_lgt.nn.SGFormer` if :obj:`use_bn` or :obj:`trans_use_bn` is
+            off; such checkpoints contain norms that their model does not apply. (default:
             :obj:`True`)
 
+    Returns:
+        A dictionary for :meth:`load_state_dict` of the model.
+
     Raises:
-        ValueError: If the model has several heads, whose outputs are averaged, or :obj:`use_init`
-            in ``large``. Also if a key belongs to none of these models.
+        ValueError: If the authors' model has several heads, whose outputs it averages, or
+            :obj:`use_init` in ``large``. Also if :obj:`state_dict` has a key that none of these
+            models has.
 
     Example:
         >>> import torch
         >>> from torch_geometric_lgt.convert import from_sgformer
+        >>> from torch_geometric_lgt.nn import SGFormer
         >>> found = from_sgformer({
         ...     'trans_conv.convs.0.Wq.weight': torch.eye(2),
         ...     'gnn.convs.0.lin.weight': torch.eye(2),
@@ -102,6 +119,10 @@ def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> 
         ... })
         >>> list(found)
         ['convs.0.lin_query.weight', 'gnn.convs.0.lin.weight', 'lin_out.bias']
+        >>> model = SGFormer(2, 2, 2, alpha=0.8, beta=1.0, gnn_input='input', layer_norm=False)
+        >>> _ = model.load_state_dict(found, strict=False)  # a checkpoint has all parameters
+        >>> model.convs[0].lin_query.weight.tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
     """
     norms: Rules = [] if layer_norm else [(r'(trans_conv|gnn)\.bns\..+', None)]
     rules = [
@@ -126,23 +147,30 @@ def from_difformer(
     r"""Renames the parameters of DIFFormer in its authors' code for node classification, with one
     head, for :class:`~torch_geometric_lgt.nn.DIFFormer`.
 
-    The model has ``norm='frobenius'`` for their simple kernel, and :obj:`tau` is their
-    :obj:`alpha`, or 1 without their residual. In evaluation on one undirected graph without
-    weights, both return the same scores. If their :obj:`graph_weight` :math:`w` is positive, they
-    add :math:`(1 - w)` times the attention and :math:`w` times the sums over edges. Then
-    values are multiplied by :math:`1 - w`, and the model has ``graph_weight=w / (1 - w)``.
+    Build :class:`~torch_geometric_lgt.nn.DIFFormer` with ``norm='frobenius'`` for their simple
+    kernel, with their :obj:`alpha` as :obj:`tau`, or ``tau=1`` without their residual, and load the
+    result. In evaluation on one undirected graph without weights, both models then return the same
+    scores. If their :obj:`graph_weight` :math:`w` is positive, their model adds :math:`(1 - w)`
+    times the attention and :math:`w` times the sums over edges. Then this function multiplies the
+    values by :math:`1 - w`, and :class:`~torch_geometric_lgt.nn.DIFFormer` needs ``graph_weight=w /
+    (1 - w)``.
 
     Args:
         state_dict (dict): What :meth:`state_dict` of the authors' model returns.
-        layer_norm (bool, optional): If :obj:`False`, norms are left out, for a model whose
-            :obj:`use_bn` is off, which has them without use. (default: :obj:`True`)
-        graph_weight (float, optional): :math:`w`, the authors' argument. (default: :obj:`-1.0`,
-            their default, the plain sum of both terms)
+        layer_norm (bool, optional): If :obj:`False`, norms are left out of the result. Set
+            :obj:`False` here and in :class:`~torch_geometric_lgt.nn.DIFFormer` if their
+            :obj:`use_bn` is off; their model contains norms also then, but does not apply them.
+            (default: :obj:`True`)
+        graph_weight (float, optional): :math:`w`, the authors' argument; at most 0 for the plain
+            sum of both terms. (default: :obj:`-1.0`, their default)
+
+    Returns:
+        A dictionary for :meth:`load_state_dict` of the model.
 
     Raises:
-        ValueError: If the model has several heads, whose outputs are averaged, or a key is none of
-            this model. If :obj:`graph_weight` is 1 or more, or positive without a linear map of
-            the values.
+        ValueError: If the authors' model has several heads, whose outputs it averages, or
+            :obj:`state_dict` has a key that their model does not have. If :obj:`graph_weight` is 1
+            or more, or positive without their ``Wv``, the linear map of the values.
 
     Example:
         >>> import torch

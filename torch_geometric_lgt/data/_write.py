@@ -28,8 +28,8 @@ def write_graph(
     r"""Writes a graph to files that :class:`~torch_geometric_lgt.data.MappedGraph` maps.
 
     Edges are stored sorted by target, as int32 if all node ids fit in it. Each node attribute is a
-    file. Writing takes :math:`O(N)` memory beside the arguments, which may be memory-mapped. The
-    folder appears when it is complete, with a checksum for each file.
+    file. In addition to the arguments, which may be memory-mapped, writing takes :math:`O(N)`
+    memory. The folder appears when it is complete, with a checksum for each file.
 
     Args:
         folder (str or Path): The folder to write: a path where nothing is yet, or an empty folder
@@ -38,7 +38,7 @@ def write_graph(
         num_nodes (int): Number of nodes, :math:`N`.
         attributes (dict, optional): Node attributes by name, arrays or tensors with :math:`N` rows,
             in bool, integers or floating-point numbers of at most 64 bits, not bfloat16. (default:
-            :obj:`None`)
+            :obj:`None`, none)
         undirected (bool, optional): If :obj:`True`, write each edge in both directions, a self loop
             therefore twice; repeated edges stay. (default: :obj:`False`)
         progress_bar (bool, optional): If :obj:`True`, show progress. (default: :obj:`False`)
@@ -47,10 +47,11 @@ def write_graph(
         The folder.
 
     Raises:
-        ValueError: If the folder is not empty or another process writes it. If :obj:`num_nodes` is
-            negative or no whole number, or an edge names a node that does not exist. If an
-            attribute has another number of rows or an unsupported dtype. If an attribute name is no
-            identifier, or is reserved by loaders, such as ``n_id``.
+        ValueError: If the folder is not empty or another process writes it. If :obj:`edge_index` is
+            not ``[2, E]`` of an integer dtype, :obj:`num_nodes` is negative or not a whole number,
+            or an edge names a node that does not exist. If an attribute has another number of rows
+            or an unsupported dtype. If an attribute name is not a Python identifier, or is reserved
+            by loaders, such as ``n_id``.
 
     Example:
         >>> import tempfile, torch

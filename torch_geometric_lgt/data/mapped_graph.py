@@ -31,8 +31,8 @@ class MappedGraph(FeatureStore, GraphStore):
 
     Raises:
         FileNotFoundError: If the folder has no graph.
-        ValueError: If the files have an unsupported format version, or a file is missing or has
-            another length than was written.
+        ValueError: If the files have an unsupported format version, or a file is missing, or is
+            longer or shorter than when it was written.
 
     Example:
         >>> import tempfile, torch
@@ -107,7 +107,7 @@ class MappedGraph(FeatureStore, GraphStore):
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
         r"""Returns a :class:`torch_geometric.data.TensorAttr` for each node attribute, with its
-        name, as PyG's feature stores do."""
+        name as :obj:`attr_name` and without a :obj:`group_name`, as PyG's feature stores do."""
         return [TensorAttr(group_name=None, attr_name=name) for name in self.attributes]
 
     def _get_tensor(self, attr: TensorAttr) -> Tensor | None:

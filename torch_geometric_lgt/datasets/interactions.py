@@ -24,8 +24,8 @@ class InteractionDataset(InMemoryDataset):
 
     Files are LightGCN text (``.txt``, with ``user item item ..`` in each line), csv with a header
     (``.csv``), both optionally compressed (``.gz``), or ``.parquet``. They lie in ``root/name`` or
-    ``root/name/raw``. The files are read each time. Only downloads are written, so no cache can be
-    outdated.
+    ``root/name/raw``. The files are read each time the data set is constructed. Only downloads are
+    written, so no cache can be outdated.
 
     For ``split='leave-one-out'`` the rows of ``raw`` must be in the order of time, as those of
     ``amazon-beauty`` and ``movielens-100k`` are, or the file must have a column of times: name it
@@ -44,18 +44,21 @@ class InteractionDataset(InMemoryDataset):
     Args:
         root (str): Folder of data sets.
         name (str): Name of a public data set, or of a folder in :obj:`root`.
-        split (str, optional): :obj:`"given"` uses the split of the files; without a validation
-            file, the share ``ratios[1]`` of each user's training pairs is drawn for validation.
-            :obj:`"ratio"` splits each user's interactions at random: test and validation get their
-            shares, rounded down but at least one pair each, test first, while one remains for
-            training. :obj:`"leave-one-out"` takes each user's last interaction for test and the
-            last but one for validation, and needs a file ``raw``; of two interactions none is for
-            validation, and a single one is for training. (default: :obj:`None`, :obj:`"given"` if
-            the data set has files for training and test, else :obj:`"ratio"`; the attribute
-            :obj:`split` has the choice)
-        ratios (tuple, optional): Shares of training, validation and test. (default: :obj:`(0.8,
-            0.1, 0.1)`)
-        seed (int, optional): Seed of the random split. (default: :obj:`2022`)
+        split (str, optional): How interactions are split. :obj:`"given"` uses the split of the
+            files; without a validation file, the share ``ratios[1]`` of each user's training pairs
+            is drawn for validation, with :obj:`seed`. :obj:`"ratio"` splits each user's
+            interactions at random: test and validation get their shares, rounded down. A share that
+            would be 0 gets one pair, test before validation, if a pair remains for training.
+            :obj:`"leave-one-out"` needs a file ``raw``. It takes each user's last interaction for
+            test and the last but one for validation; a user with two interactions has no validation
+            pair, and a user with one has a training pair only. (default: :obj:`None`,
+            :obj:`"given"` if the data set has files for training and test, else :obj:`"ratio"`; the
+            attribute :obj:`split` has the choice)
+        ratios (tuple, optional): Shares of training, validation and test for :obj:`"ratio"`; for
+            :obj:`"given"` without a validation file only the second is used, the share of the
+            training pairs. (default: :obj:`(0.8, 0.1, 0.1)`)
+        seed (int, optional): Seed of the random draws of :obj:`"ratio"` and :obj:`"given"`.
+            (default: :obj:`2022`)
         columns (tuple, optional): Names of the columns with users and items in csv and parquet
             files. With a third name, rows are sorted by the times in that column, which are numbers
             or dates as in ISO 8601; equal times keep their order. (default: :obj:`("user_id",
@@ -63,7 +66,8 @@ class InteractionDataset(InMemoryDataset):
         relabel (bool, optional): If set to :obj:`False`, ids must be the whole numbers from 0
             without gaps, else an error is raised. (default: :obj:`True`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
-        pre_transform (callable, optional): Applied once, after reading. (default: :obj:`None`)
+        pre_transform (callable, optional): Applied once in each construction, after reading.
+            (default: :obj:`None`)
 
     Raises:
         ValueError: If an argument or a file is not as described, or a part has several files. If a

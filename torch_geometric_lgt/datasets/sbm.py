@@ -47,8 +47,8 @@ class SBMDataset(GeneratedDataset):
         pre_transform (callable, optional): Applied once, before the graphs are stored. Its
             ``repr``, attributes and code are part of the file name, so each :obj:`pre_transform`
             has its own file. (default: :obj:`None`)
-        pre_filter (callable, optional): Returns :obj:`True` for graphs to store. Its ``repr`` is
-            part of the file name, too. (default: :obj:`None`, all graphs)
+        pre_filter (callable, optional): Returns :obj:`True` for graphs to store. It is part of the
+            file name in the same way. (default: :obj:`None`, all graphs)
 
     Raises:
         ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is no whole number
@@ -82,7 +82,12 @@ class SBMDataset(GeneratedDataset):
         super().__init__(root, name, split, num_graphs, seed, transform, pre_transform, pre_filter)
 
     def graphs(self, generator: np.random.Generator) -> Iterator[Data]:
-        r"""Yields :obj:`num_graphs` new graphs of the split, drawn with :obj:`generator`."""
+        r"""Yields as many new graphs as the argument :obj:`num_graphs` of the data set says, drawn
+        with :obj:`generator`.
+
+        They have the attributes of the stored graphs, :obj:`x`, :obj:`edge_index` and :obj:`y`,
+        without transforms and filter. The constructor calls the method with a generator of the seed
+        and the split, and stores the graphs."""
         if self.name == 'CLUSTER':
             return (_cluster(generator) for _ in range(self.num_graphs))
         patterns = _patterns(np.random.default_rng(self.seed))

@@ -21,15 +21,16 @@ MISSING = (
 class TSPDataset(GeneratedDataset):
     r"""Generates travelling-salesman problems with a label for each edge.
 
-    The process is that of
-    `"Benchmarking Graph Neural Networks" <https://arxiv.org/abs/2003.00982>`_; the graphs are not
-    the published ones. Nodes are 50 to 500 points drawn uniformly from the unit square (:obj:`x`,
-    ``[N, 2]``). An edge runs from each of the 25 nearest neighbours of a point to the point, with
-    the distance (:obj:`edge_attr`, ``[E, 1]``). The label is 1 if the shortest tour uses the edge,
-    in either direction (:obj:`y`, ``[E]``). There are 10,000, 1,000 and 1,000 graphs in train, val
-    and test.
+    The process is that of `"Benchmarking Graph Neural Networks"
+    <https://arxiv.org/abs/2003.00982>`_; the graphs are not the published ones, and their edges
+    have the opposite direction. Nodes are 50 to 500 points drawn uniformly from the unit square
+    (:obj:`x`, ``[N, 2]``). An edge runs from each of the 25 nearest neighbours of a point to the
+    point, with the distance (:obj:`edge_attr`, ``[E, 1]``). The label is 1 if the shortest tour
+    uses the edge, in either direction (:obj:`y`, ``[E]``). There are 10,000, 1,000 and 1,000 graphs
+    in train, val and test.
 
-    Differs from the published graphs, whose edges run from each point to its neighbours.
+    Differs from the published graphs in the direction of the edges only: theirs run from each point
+    to its neighbours.
 
     Tours are computed by LKH through `elkai <https://github.com/fikisipi/elkai>`_, on distances
     rounded to a millionth. LKH is a heuristic; at these sizes it nearly always returns the optimum.
@@ -48,8 +49,8 @@ class TSPDataset(GeneratedDataset):
         pre_transform (callable, optional): Applied once, before the graphs are stored. Its
             ``repr``, attributes and code are part of the file name, so each :obj:`pre_transform`
             has its own file. (default: :obj:`None`)
-        pre_filter (callable, optional): Returns :obj:`True` for graphs to store. Its ``repr`` is
-            part of the file name, too. (default: :obj:`None`, all graphs)
+        pre_filter (callable, optional): Returns :obj:`True` for graphs to store. It is part of the
+            file name in the same way. (default: :obj:`None`, all graphs)
 
     Raises:
         ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is no whole number from 1, or
@@ -88,10 +89,17 @@ class TSPDataset(GeneratedDataset):
         return f'elkai {version("elkai")} (LKH 3)'
 
     def graphs(self, generator: np.random.Generator) -> Iterator[Data]:
-        r"""Yields :obj:`num_graphs` new graphs of the split, drawn with :obj:`generator`.
+        r"""Yields as many new graphs as the argument :obj:`num_graphs` of the data set says, drawn
+        with :obj:`generator`.
+
+        They have the attributes of the stored graphs, :obj:`x`, :obj:`edge_index`, :obj:`edge_attr`
+        and :obj:`y`, without transforms and filter. The constructor calls the method with a
+        generator of the seed and the split, and stores the graphs. joblib starts a process for each
+        processor.
 
         Raises:
-            ImportError: If elkai or joblib is missing.
+            ImportError: If joblib is missing, at the call. If elkai, which finds the tours, is
+                missing, at the first graph.
         """
         try:
             from joblib import Parallel, delayed

@@ -12,11 +12,11 @@ class HGTLoader(NodeLoader):
 
     The sampling is that of `"Heterogeneous Graph Transformer" <https://arxiv.org/abs/2003.01332>`_
     (Algorithm 1), as in :class:`torch_geometric.loader.HGTLoader`, which needs ``torch-sparse``.
-    Each sampled node gives the sources of its incoming edges of one type equal shares of 1. Each
-    hop draws nodes of each type that were not sampled yet, one after another in proportion to the
-    square of the sum of their shares. A batch has the edges between its nodes. As in PyG, at most
-    50 incoming edges of a node and type count, drawn uniformly if there are more, each time they
-    are needed.
+    For each type of edges, each sampled node gives a weight of 1, in equal shares, to the sources
+    of its incoming edges. Each hop draws nodes of each type that were not sampled yet, one after
+    another in proportion to the square of the sum of the shares that they were given. A batch has
+    the edges between its nodes. As in PyG, at most 50 incoming edges of a node and type count,
+    drawn uniformly if there are more, each time they are needed.
 
     Args:
         data (HeteroData): The graph.
@@ -26,7 +26,7 @@ class HGTLoader(NodeLoader):
         **kwargs (optional): Further arguments of :class:`torch_geometric.loader.NodeLoader`.
 
     Raises:
-        ValueError: If :obj:`data` is no :class:`HeteroData`, or :obj:`num_samples` lacks a node
+        ValueError: If :obj:`data` is not a :class:`HeteroData`, or :obj:`num_samples` lacks a node
             type, has lists of different lengths, or a negative number. If a seed node does not
             exist. If edges are neither in :obj:`edge_index` nor in a
             :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or those two list them in

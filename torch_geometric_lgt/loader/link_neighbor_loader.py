@@ -14,10 +14,10 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
     sampler.
 
     Subclass of :class:`torch_geometric.loader.LinkNeighborLoader`. If ``pyg-lib`` is not installed,
-    :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, with the same
-    distribution. Negative edges are sampled as in PyG. With an :obj:`adj_t`, edge attributes follow
-    the order of the batch's :obj:`adj_t`, as in
-    :class:`~torch_geometric_lgt.loader.NeighborLoader`.
+    :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, from the distribution
+    of ``pyg-lib`` and with all options of PyG's loader, such as times (:obj:`time_attr`). Negative
+    edges are sampled as in PyG. With an :obj:`adj_t`, edge attributes follow the order of the
+    batch's :obj:`adj_t`, as in :class:`~torch_geometric_lgt.loader.NeighborLoader`.
 
     Args:
         data (Data, HeteroData or tuple): As in PyG's loader.
@@ -28,10 +28,11 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
         **kwargs (optional): Further arguments of PyG's loader.
 
     Raises:
-        ValueError: If an argument of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not
-            valid, or :obj:`edge_label_index` is missing for stores. If the data has neither
-            :obj:`edge_index` nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has both
-            and they list the edges in different orders.
+        ValueError: If :obj:`num_neighbors`, :obj:`time_attr`, :obj:`weight_attr` or another option
+            of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid, or
+            :obj:`edge_label_index` is missing for stores. If the data has neither :obj:`edge_index`
+            nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has both and they list the
+            edges in different orders.
 
     Example:
         >>> import torch
@@ -39,11 +40,14 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
         >>> from torch_geometric_lgt.loader import LinkNeighborLoader
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> data = Data(x=torch.arange(4.0)[:, None], edge_index=ring, time=torch.arange(4))
-        >>> loader = LinkNeighborLoader(
+        >>> loader = LinkNeighborLoader(data, [-1], ring[:, :1])
+        >>> next(iter(loader)).n_id  # 0 and 1, the ends of the edge, and 3, a neighbour of 0
+        tensor([0, 1, 3])
+        >>> loader = LinkNeighborLoader(  # the edge has the time 2; node 3 is of time 3
         ...     data, [-1], ring[:, :1], edge_label_time=torch.tensor([2]), time_attr='time'
         ... )
         >>> batch = next(iter(loader))
-        >>> batch.n_id  # both ends, 0 and 1; no neighbour of 0 (3 is later than 2); that of 1, 0
+        >>> batch.n_id  # with times each end has its own subgraph: 0, and 1 with its neighbour 0
         tensor([0, 1, 0])
         >>> batch.edge_label_index
         tensor([[0],

@@ -12,14 +12,17 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
     r"""Loads batches of seed nodes with sampled neighbours, also without a compiled sampler.
 
     Subclass of :class:`torch_geometric.loader.NeighborLoader`. If ``pyg-lib`` is not installed,
-    :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, with the same
-    distribution. A batch contains the rows of all node and edge attributes that belong to its
-    nodes and edges. With an :obj:`adj_t`, edge attributes follow the order of the batch's
-    :obj:`adj_t`; PyG's loader attaches edge attributes to the wrong edges there.
+    :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, from the distribution
+    of ``pyg-lib`` and with all options of PyG's loader. A batch contains the rows of all node and
+    edge attributes that belong to its nodes and edges. If the data has an :obj:`adj_t`, edge
+    attributes follow the order of the batch's :obj:`adj_t`; PyG's loader attaches the edge
+    attributes of such data to the wrong edges.
 
     A :class:`~torch_geometric_lgt.data.MappedGraph` may be passed alone, or twice as ``(graph,
     graph)``: as feature store and as graph store. All its nodes are seeds if :obj:`input_nodes` is
-    :obj:`None`. Node ids in its edges may be int32, which no compiled sampler takes.
+    :obj:`None`. Node ids in its edges may be int32, which no compiled sampler takes: then
+    :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours also if ``pyg-lib`` is
+    installed.
 
     PyG's loader would use ``torch-sparse`` if that is installed. This loader does not, because
     ``torch-sparse`` is slower and does not draw uniformly without replacement. If ``torch-sparse``
@@ -32,10 +35,11 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         **kwargs (optional): Further arguments of PyG's loader.
 
     Raises:
-        ValueError: If an argument of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not
-            valid. If :obj:`transform` reorders or drops the seed nodes of a batch. If the data has
-            neither :obj:`edge_index` nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has
-            both and they list the edges in different orders.
+        ValueError: If :obj:`num_neighbors`, :obj:`time_attr`, :obj:`weight_attr` or another option
+            of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid. If
+            :obj:`transform` reorders or drops the seed nodes of a batch. If the data has neither
+            :obj:`edge_index` nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has both and
+            they list the edges in different orders.
 
     Example:
         >>> import torch

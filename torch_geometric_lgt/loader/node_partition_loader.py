@@ -1,4 +1,4 @@
-# N nodes, E edges, B nodes of a batch.
+# N nodes, E edges.
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
@@ -20,16 +20,17 @@ class NodePartitionLoader(DataLoader):
     r"""Splits the nodes at random into batches, anew in each epoch, and loads the subgraph that
     each batch induces.
 
-    SGFormer is trained in this way on large graphs, and NodeFormer with only the training nodes as
-    :obj:`input_nodes`. An epoch takes :math:`O(N + E)` time for all batches together. The loader
-    takes :math:`O(N + E B / N)` memory beside the data, whose tensors may be memory-mapped.
+    The authors of SGFormer train it in this way on large graphs, and the authors of NodeFormer
+    train theirs with only the training nodes as :obj:`input_nodes`. An epoch takes :math:`O(N + E)`
+    time for all batches together. In addition to the data, whose tensors may be memory-mapped, the
+    loader takes :math:`O(N + E b / N)` memory for batches of :math:`b` nodes.
 
     A batch has the attributes of its nodes, in the order of their ids, and of the edges between
     these nodes. :obj:`n_id` and :obj:`e_id` are the ids of its nodes and edges in the full graph.
 
     Args:
         data (torch_geometric.data.Data): The graph, with :obj:`edge_index`.
-        batch_size (int): The largest number of nodes in a batch, :math:`B`.
+        batch_size (int): The largest number :math:`b` of nodes in a batch.
         shuffle (bool, optional): If :obj:`False`, batches consist of consecutive nodes in the order
             of their ids. (default: :obj:`True`)
         transform (callable, optional): Applied to each batch. (default: :obj:`None`)
@@ -39,7 +40,7 @@ class NodePartitionLoader(DataLoader):
             ``[N]`` of bools. Batches have no other nodes. (default: :obj:`None`, all nodes)
         equal_sizes (bool, optional): If :obj:`True`, sizes of batches differ by at most one, so
             that no batch is much smaller than the others. If :obj:`False`, all batches but the last
-            have :math:`B` nodes. (default: :obj:`True`)
+            have :math:`b` nodes. (default: :obj:`True`)
         **kwargs (optional): Further arguments of :class:`torch.utils.data.DataLoader`, such as
             :obj:`num_workers`.
 

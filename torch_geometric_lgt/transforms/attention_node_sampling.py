@@ -29,21 +29,23 @@ class AttentionNodeSampling(BaseTransform):
     In each graph of :math:`N` nodes it marks the :math:`\min(N, \max(1, \lceil c \ln N \rceil))`
     nodes with the largest :meth:`~torch_geometric_lgt.functional.attention_distance`. This distance
     estimates how far the attention of a node is from a plain mean. Nodes of equal distance are
-    taken in the order of their ids, and nodes without neighbours last. Loaders slice the attribute,
-    so a sampled batch carries the mask of the full graph.
+    taken in the order of their ids, and nodes without neighbours last. Repeated edges count once.
+    Loaders slice the attribute, so a sampled batch carries the mask of the full graph.
 
     Args:
-        factor (float, optional): The factor :math:`c` of the number of marked nodes. (default:
-            :obj:`5`)
-        measure (str, optional): The distance, of the Jaccard indices of a node with its
-            neighbours: their maximum minus their mean (:obj:`"jaccard"`, Eq. 10, which nearly ranks
-            nodes by ascending degree), or the logarithm of the sum of their exponentials minus
-            their mean (:obj:`"lse"`, Eq. 9). (default: :obj:`"jaccard"`)
+        factor (float, optional): The factor :math:`c` of the number of marked nodes. The default
+            marks all nodes of a graph with at most 14. (default: :obj:`5`)
+        measure (str, optional): The distance, of the Jaccard indices of a node :math:`i` with its
+            neighbours: their maximum minus their mean minus :math:`\log |\mathcal{N}_i|`
+            (:obj:`"jaccard"`, Eq. 10, which nearly marks the nodes of the lowest degrees), or the
+            logarithm of the sum of their exponentials in place of the maximum (:obj:`"lse"`, Eq.
+            9). (default: :obj:`"jaccard"`)
         attr_name (str, optional): Name of the mask, a node attribute ``[N]`` in bool. (default:
             :obj:`"attention_mask"`)
-        neighbors (str, optional): Which nodes are neighbours in a directed graph. :obj:`"in"`:
-            sources of a node's incoming edges, to which the node attends. :obj:`"out"`: targets of
-            its outgoing edges. :obj:`"all"`: both. (default: :obj:`"in"`)
+        neighbors (str, optional): Which nodes are neighbours in a directed graph, in the mean and
+            in the Jaccard indices. :obj:`"in"`: sources of a node's incoming edges, to which the
+            node attends. :obj:`"out"`: targets of its outgoing edges. :obj:`"all"`: both. (default:
+            :obj:`"in"`)
         edge_type (tuple, optional): The edges to use in :class:`~torch_geometric.data.HeteroData`,
             such as ``('user', 'knows', 'user')``. They must join nodes of one type. The
             store of these nodes gets the mask.
@@ -85,9 +87,10 @@ class AttentionNodeSampling(BaseTransform):
         self.attr_name, self.neighbors = attr_name, neighbors
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
-        r"""Adds the attribute :obj:`attr_name` to the graph and returns the graph: bools ``[N]``,
-        :obj:`True` for the nodes that attend by a softmax. In a batch the nodes of each graph are
-        chosen on their own; a heterogeneous graph gets it for the nodes of :obj:`edge_type`."""
+        r"""Marks the nodes with the largest distances in each graph: adds the attribute
+        :obj:`attr_name`, bools ``[N]``, and returns the graph. In
+        :class:`~torch_geometric.data.HeteroData` the attribute belongs to the nodes that
+        :obj:`edge_type` joins. No random numbers are drawn."""
         nodes, edge_store = homogeneous(data, self.edge_type)
         num_nodes = num_nodes_of(nodes)
         edges = edges_of(edge_store, num_nodes, num_nodes)

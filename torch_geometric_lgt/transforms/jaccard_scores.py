@@ -33,30 +33,31 @@ class JaccardScores(BaseTransform):
     functional name: :obj:`jaccard_scores`).
 
     See :meth:`~torch_geometric_lgt.functional.jaccard` for the index. A neighbourhood is a set of
-    nodes without the node itself. Repeated edges have equal scores. A self loop has the score 1, or
-    0 if its node has no neighbour.
+    nodes without the node itself, so that repeated edges count once; each of them gets the index. A
+    self loop has the index 1, or 0 if its node has no neighbour.
 
-    Scores follow the order of :obj:`edge_index`. The scores of an :obj:`adj_t`, in any sparse
-    format, are sorted by target, then by source, the order in which layers read its edges. Loaders
-    slice the attribute, so a sampled batch carries the scores of the full graph.
+    The indices follow the order of :obj:`edge_index`. Those of an :obj:`adj_t`, in any sparse
+    format, are sorted by target, then by source: row by row, as layers read its edges. Loaders
+    slice the attribute, so a sampled batch carries the indices of the full graph.
 
     Args:
-        attr_name (str, optional): Name of the scores, an edge attribute ``[E]`` in the default
+        attr_name (str, optional): Name of the indices, an edge attribute ``[E]`` in the default
             dtype. (default: :obj:`"edge_jaccard"`)
         neighbors (str, optional): Which nodes are neighbours in a directed graph. :obj:`"in"`:
             sources of a node's incoming edges. :obj:`"out"`: targets of its outgoing edges.
             :obj:`"all"`: both. (default: :obj:`"all"`)
-        num_hashes (int, optional): Number of hash functions that estimate the scores, see
+        num_hashes (int, optional): Number of hash functions that estimate the indices, see
             :meth:`~torch_geometric_lgt.functional.minhash_jaccard`. (default: :obj:`None`, exact
-            scores)
+            indices)
         generator (torch.Generator, optional): Draws the hash functions. (default: :obj:`None`,
             torch's global generator)
         edge_type (tuple, optional): The edges to use in :class:`~torch_geometric.data.HeteroData`,
-            such as ``('user', 'knows', 'user')``. They must join nodes of one type. The
-            store of these edges gets the scores.
-            (default: :obj:`None`, for :class:`~torch_geometric.data.Data`)
-        cache_dir (str, optional): Folder in which exact scores are stored and found again. The name
-            of a file is a checksum of the edges and the arguments. (default: :obj:`None`, no cache)
+            such as ``('user', 'knows', 'user')``. They must join nodes of one type. The store of
+            these edges gets the indices. (default: :obj:`None`, for
+            :class:`~torch_geometric.data.Data`)
+        cache_dir (str, optional): Folder in which exact indices are stored and found again. The
+            name of a file is a checksum of the edges and the arguments. (default: :obj:`None`, no
+            cache)
 
     Raises:
         ValueError: If an argument is out of range, or :obj:`attr_name` is no name. If

@@ -46,13 +46,13 @@ class LaplacianPE(BaseTransform):
         \quad \text{or} \quad \mathbf{I} - \mathbf{D}^{-1} \mathbf{A}
 
     :math:`\mathbf{A}` is the adjacency matrix of the undirected simple graph: weights, directions
-    and repetitions of edges and self loops do not matter. Each connected component, also a node
-    without edges, has one trivial eigenvector, of eigenvalue 0, which is left out. The columns
-    belong to the smallest non-trivial eigenvalues of all components together, in ascending order.
-    Each column is 0 outside of its component. Columns beyond the last non-trivial eigenvector are
-    0, and the mask is :obj:`False` for them. A column has length 1, so that the mean square of its
-    entries is :math:`1 / N`: multiply by :math:`\sqrt{N}` to add the columns to other features of a
-    large graph.
+    and repetitions of edges and self loops do not matter. The row of :math:`\mathbf{L}` is 0 for a
+    node without edges. Each connected component, also such a node, therefore has one trivial
+    eigenvector, of eigenvalue 0, which is left out. The columns belong to the smallest non-trivial
+    eigenvalues of all components together, in ascending order. Each column is 0 outside of its
+    component. Columns beyond the last non-trivial eigenvector are 0, and the mask is :obj:`False`
+    for them. A column has length 1, so that the mean square of its entries is :math:`1 / N`:
+    multiply by :math:`\sqrt{N}` to add the columns to other features of a large graph.
 
     The solver is chosen by the size of the graph; all solvers return the same columns, up to
     rounding. The sum of the cubes of a column is positive. If this sum is 0, up to a ten-thousandth
@@ -205,9 +205,10 @@ class RandomSignFlip(BaseTransform):
         generator (torch.Generator, optional): Draws the signs, in the main process only.
             (default: :obj:`None`, torch's global generator)
         node_type (str, optional): The nodes with the attribute in
-            :class:`~torch_geometric.data.HeteroData`. Do not flip one type alone if only products
-            of two types have a meaning, as with :class:`SVDEncoding` of bipartite edges. (default:
-            :obj:`None`, for :class:`~torch_geometric.data.Data`)
+            :class:`~torch_geometric.data.HeteroData`. If only products of two types have a meaning,
+            as with :class:`SVDEncoding` of bipartite edges, both types need equal signs: apply two
+            transforms whose generators have the same seed. (default: :obj:`None`, for
+            :class:`~torch_geometric.data.Data`)
 
     Raises:
         ValueError: If :obj:`attr_name` is no name, or the data has no such columns. If
@@ -219,12 +220,15 @@ class RandomSignFlip(BaseTransform):
     Example:
         >>> import torch
         >>> from torch_geometric.data import Data
-        >>> from torch_geometric.transforms import Compose
         >>> from torch_geometric_lgt.transforms import LaplacianPE, RandomSignFlip
         >>> path = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), num_nodes=4)
-        >>> data = Compose([LaplacianPE(k=3), RandomSignFlip()])(path)
-        >>> data.laplacian_pe.abs()[:, 0]
-        tensor([0.5774, 0.4082, 0.4082, 0.5774])
+        >>> data = LaplacianPE(k=3)(path)
+        >>> flipped = RandomSignFlip(generator=torch.Generator().manual_seed(1))(data)
+        >>> flipped.laplacian_pe / data.laplacian_pe
+        tensor([[ 1.,  1., -1.],
+                [ 1.,  1., -1.],
+                [ 1.,  1., -1.],
+                [ 1.,  1., -1.]])
     """
 
     def __init__(

@@ -25,18 +25,21 @@ class NodeDegree(BaseTransform):
     edge types count, each node once. Loaders slice the attribute, so a sampled batch carries the
     degrees of the full graph, which are what the argument :obj:`degree` of layers and models
     expects. On a graph that has each edge once in both directions and no self loops, a layer
-    without this argument counts the same degrees.
+    without this argument counts the same degrees. On a directed graph they are neither the
+    in-degrees nor the out-degrees: sums over edges need ``weighted=True`` or a pair, see
+    :meth:`DIFFormer.forward` and :meth:`SGFormer.forward`.
 
     With :obj:`weighted`, the degree is the sum of the weights of a node's incoming edges over all
     edge types, without self loops; repeated edges count each time. Weights are the edge attribute
-    :obj:`edge_weight` or the values of :obj:`adj_t`, else 1. On a graph that has each edge once in
-    both directions, with one weight for both, a layer with weights computes the same sums.
+    :obj:`edge_weight` or the values of :obj:`adj_t`, else 1, so that the sums are in-degrees. On a
+    graph that has each edge once in both directions, with one weight for both, a layer with weights
+    computes the same sums.
 
     Args:
         attr_name (str, optional): Name of the degrees, a node attribute ``[N]`` in int64, or with
-            :obj:`weighted` in floating point. If set to :obj:`None`, the degrees are appended to
-            :obj:`x` as a column in the dtype of :obj:`x`. If the data has no :obj:`x`, they become
-            :obj:`x`. (default: :obj:`"degree"`)
+            :obj:`weighted` in the dtype of the weights, float32 without any. If set to :obj:`None`,
+            the degrees are appended to :obj:`x` as a column in the dtype of :obj:`x`. If the data
+            has no :obj:`x`, they become :obj:`x`. (default: :obj:`"degree"`)
         weighted (bool, optional): If :obj:`True`, sum up weights instead of counting neighbours.
             (default: :obj:`False`)
 
