@@ -20,10 +20,10 @@ class FeatureMap(torch.nn.Module):
     projection.
 
     * :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`: :math:`\phi_m(\mathbf{x}) =
-      \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)` (Eq. 7 of MGFormer; the constant
-      :math:`M^{-1/2}` cancels in the attention). The mean of :math:`\phi_m(\mathbf{q}) \,
-      \phi_m(\mathbf{k})` over :math:`m` is an unbiased estimate of :math:`\exp(\mathbf{q}^{\top}
-      \mathbf{k})`. The three names are geometries of
+      \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)` (Eq. 7 of `MGFormer
+      <https://arxiv.org/abs/2405.04028>`_; the constant :math:`M^{-1/2}` cancels in the attention).
+      The mean of :math:`\phi_m(\mathbf{q}) \, \phi_m(\mathbf{k})` over :math:`m` is an unbiased
+      estimate of :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`. The three names are geometries of
       :meth:`~torch_geometric_lgt.functional.gaussian_projection`, which draws the rows
       :math:`\mathbf{w}_m`: independent, orthogonal, or corners of a simplex, in blocks of :math:`C`
       rows.

@@ -23,8 +23,8 @@ from torch_geometric_lgt.transforms._stores import (
 @functional_transform('attention_node_sampling')
 class AttentionNodeSampling(BaseTransform):
     r"""Marks the nodes that attend by a softmax in
-    :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv` (Eq. 10 of LiteGT; functional name:
-    :obj:`attention_node_sampling`).
+    :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv` (Eq. 10 of `LiteGT
+    <https://doi.org/10.1145/3459637.3482272>`_; functional name: :obj:`attention_node_sampling`).
 
     In each graph of :math:`N` nodes it marks the :math:`\min(N, \max(1, \lceil c \ln N \rceil))`
     nodes with the largest :meth:`~torch_geometric_lgt.functional.attention_distance`. This distance
@@ -37,9 +37,9 @@ class AttentionNodeSampling(BaseTransform):
             marks all nodes of a graph with at most 14. (default: :obj:`5`)
         measure (str, optional): The distance, of the Jaccard indices of a node :math:`i` with its
             neighbours: their maximum minus their mean minus :math:`\log |\mathcal{N}_i|`
-            (:obj:`"jaccard"`, Eq. 10, which nearly marks the nodes of the lowest degrees), or the
-            logarithm of the sum of their exponentials in place of the maximum (:obj:`"lse"`, Eq.
-            9). (default: :obj:`"jaccard"`)
+            (:obj:`"jaccard"`, Eq. 10). This nearly marks the nodes of the lowest degrees. With
+            :obj:`"lse"` (Eq. 9) the logarithm of the sum of their exponentials takes the place of
+            the maximum. (default: :obj:`"jaccard"`)
         attr_name (str, optional): Name of the mask, a node attribute ``[N]`` in bool. (default:
             :obj:`"attention_mask"`)
         neighbors (str, optional): Which nodes are neighbours in a directed graph, in the mean and

@@ -29,8 +29,8 @@ from torch_geometric_lgt.transforms._stores import (
 
 @functional_transform('jaccard_scores')
 class JaccardScores(BaseTransform):
-    r"""Adds the Jaccard index of the neighbourhoods of the two nodes of each edge (Eq. 7 of LiteGT;
-    functional name: :obj:`jaccard_scores`).
+    r"""Adds the Jaccard index of the neighbourhoods of the two nodes of each edge (Eq. 7 of `LiteGT
+    <https://doi.org/10.1145/3459637.3482272>`_; functional name: :obj:`jaccard_scores`).
 
     See :meth:`~torch_geometric_lgt.functional.jaccard` for the index. A neighbourhood is a set of
     nodes without the node itself, so that repeated edges count once; each of them gets the index. A

@@ -37,10 +37,10 @@ class SVDEncoding(BaseTransform):
     r"""Adds structural encodings from the :math:`k` largest singular triplets of the interaction
     matrix (functional name: :obj:`svd_encoding`).
 
-    The encodings are Eq. 3 of "Masked Graph Transformer for Large-Scale Recommendation". With
-    :math:`\mathbf{R} \approx \mathbf{U} \mathbf{\Sigma} \mathbf{V}^{\top}`, a user gets a row of
-    :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`, and an item gets a row of
-    :math:`\mathbf{V} \sqrt{\mathbf{\Sigma}}`.
+    The encodings are Eq. 3 of `"Masked Graph Transformer for Large-Scale Recommendation"
+    <https://arxiv.org/abs/2405.04028>`_. With :math:`\mathbf{R} \approx \mathbf{U} \mathbf{\Sigma}
+    \mathbf{V}^{\top}`, a user gets a row of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`, and an item
+    gets a row of :math:`\mathbf{V} \sqrt{\mathbf{\Sigma}}`.
 
     On :class:`~torch_geometric.data.HeteroData` with two node types, :math:`\mathbf{R}` has a 1 for
     each pair that an edge joins, in either direction. Users are the first type, items the second.

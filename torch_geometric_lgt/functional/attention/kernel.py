@@ -52,18 +52,19 @@ def kernel_attention(
     denominator is 0 gives 0.
 
     With :obj:`key_noise`, log-weights :math:`\gamma_{jk}` of the keys, the result is the mean of
-    :math:`K` such attentions, each with :math:`b(j) = \exp(\gamma_{jk})`. With Gumbel noise that is
-    divided by a temperature already, this is the kernelised Gumbel-softmax of `NodeFormer
-    <https://arxiv.org/abs/2306.08385>`_.
+    :math:`K` such attentions, each with :math:`b(j) = \exp(\gamma_{jk})`. With :math:`\gamma_{jk} =
+    g_{jk} / \tau` for Gumbel noise :math:`g_{jk}` and a temperature :math:`\tau`, this is the
+    kernelised Gumbel-softmax of `NodeFormer <https://arxiv.org/abs/2306.08385>`_.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
         v (torch.Tensor): Values ``[N_s, H, D]``.
         feature_map (str, optional): The name of :math:`\phi`: :obj:`"softmax"` for
-            :math:`\exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)`, :obj:`"fourier"`,
-            :obj:`"elu"`, :obj:`"relu"` or :obj:`"focused"` as in
-            :class:`~torch_geometric_lgt.nn.FeatureMap`; :obj:`"logits"` or :obj:`"values"` if
+            :math:`\exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)`, the maps
+            :obj:`"positive"`, :obj:`"orthogonal"` and :obj:`"simplex"` of layers by their
+            :obj:`projection`; :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"` or :obj:`"focused"` as
+            in :class:`~torch_geometric_lgt.nn.FeatureMap`; :obj:`"logits"` or :obj:`"values"` if
             :obj:`q` and :obj:`k` are :math:`\log \phi` or :math:`\phi` already;
             :obj:`"assignment"`, the map :obj:`"learned"` of layers, if they are its logits.
             (default: :obj:`"softmax"`, which needs a :obj:`projection`)

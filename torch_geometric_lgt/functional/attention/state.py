@@ -208,9 +208,9 @@ class AttentionState:
         others give wrong outputs without an error.
 
         Raises:
-            ValueError: If a graph id is not below the number of graphs in the state, or the state
-                has another number of heads, features or another rank than the queries. If an
-                argument does not fit.
+            ValueError: If a graph id is not below the number of graphs in the state. If the state
+                has other heads, features or another rank than the queries, or an argument does not
+                fit.
 
         Example:
             >>> import torch
@@ -273,9 +273,9 @@ class AttentionState:
         these nodes, with the same key and value.
 
         Subtraction loses precision if few keys dominate; then build both states in float64. An
-        entry of the difference below 64 machine epsilons times the entry of this state is set to 0,
-        so that the output is 0 if only nodes without weight, whose features are 0, remain. A graph
-        that loses all nodes is exactly empty.
+        entry of the difference below 64 machine epsilons times the entry of this state is set to 0.
+        The output is therefore 0 if the features of all remaining nodes are 0. A graph that loses
+        all nodes is exactly empty.
 
         Raises:
             ValueError: As in :meth:`merge`, or if :obj:`other` has more nodes of a graph than this
@@ -341,8 +341,8 @@ class AttentionState:
         Gradients are the derivatives of the sum of the losses of all processes.
 
         Raises:
-            RuntimeError: If :mod:`torch.distributed` is not initialised, or a process is lost
-                (after the timeout of the group).
+            ValueError: If :mod:`torch.distributed` is not initialised.
+            RuntimeError: If a process is lost, after the timeout of the group.
 
         Example:
             >>> import torch
@@ -469,6 +469,9 @@ class AttentionState:
 
         Args:
             path (str or Path): The file.
+
+        Returns:
+            AttentionState: The state, on the CPU.
 
         Raises:
             FileNotFoundError: If the file does not exist.

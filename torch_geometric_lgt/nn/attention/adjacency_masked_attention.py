@@ -17,8 +17,8 @@ from torch_geometric_lgt.typing import Adj, PairTensor
 
 
 class AdjacencyMaskedAttention(KernelLayer):
-    r"""Attends from each node to its neighbours with kernelised weights (Eq. 8 of "Masked Graph
-    Transformer for Large-Scale Recommendation"):
+    r"""Attends from each node to its neighbours with kernelised weights (Eq. 8 of `"Masked Graph
+    Transformer for Large-Scale Recommendation" <https://arxiv.org/abs/2405.04028>`_):
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \,

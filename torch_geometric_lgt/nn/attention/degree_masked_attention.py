@@ -23,7 +23,8 @@ class DegreeMaskedAttention(KernelLayer):
     r"""Attends from each node to all nodes of its graph in :math:`O(N)`, with a learnable degree
     mask.
 
-    This is Eq. 8-12 of "Masked Graph Transformer for Large-Scale Recommendation":
+    This is Eq. 8-12 of `"Masked Graph Transformer for Large-Scale Recommendation"
+    <https://arxiv.org/abs/2405.04028>`_:
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\sum_j M_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)

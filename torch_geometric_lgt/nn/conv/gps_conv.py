@@ -183,9 +183,9 @@ class GPSConv(PyGGPSConv):
         - **output:** node features :math:`(N, F)`
 
     Raises:
-        ValueError: If :obj:`attn_type` is unknown, there is neither message passing nor attention,
-            or :obj:`attn_type` is a layer and comes with :obj:`attn_kwargs`, or is a layer that
-            takes no batch vector.
+        ValueError: If :obj:`attn_type` is unknown, or there is neither message passing nor
+            attention. If :obj:`attn_type` is a layer that takes no batch vector, or a layer with
+            :obj:`attn_kwargs`.
 
     Example:
         >>> import torch
@@ -261,9 +261,8 @@ class GPSConv(PyGGPSConv):
             **kwargs: Further arguments for the call of :obj:`conv`, such as :obj:`edge_attr`.
 
         Raises:
-            ValueError: If :obj:`state` or :obj:`attn_arguments` are given to
-                ``attn_type='multihead'`` or to a layer without attention, or do not fit the
-                attention.
+            ValueError: If ``attn_type='multihead'`` or a layer without attention gets a
+                :obj:`state` or :obj:`attn_arguments`, or these do not fit the attention.
         """
         local = None if self.conv is None else self.conv(x, edge_index, **kwargs)
         attended = self.attend(x, batch, batch_size, state, **(attn_arguments or {}))

@@ -20,7 +20,8 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 class KernelAttentionConv(KernelLayer):
     r"""Attends from each node to all nodes of its graph in :math:`O(N)`, with the kernelised
-    attention (Eq. 6) of "Masked Graph Transformer for Large-Scale Recommendation".
+    attention (Eq. 6) of `"Masked Graph Transformer for Large-Scale Recommendation"
+    <https://arxiv.org/abs/2405.04028>`_.
 
     It is also the attention of `"NodeFormer" <https://arxiv.org/abs/2306.08385>`_ and
     `"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_:
@@ -79,9 +80,9 @@ class KernelAttentionConv(KernelLayer):
         feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`,
             :obj:`"orthogonal"` or :obj:`"simplex"` (random exponentials whose directions are
             independent, orthogonal, or the corners of a simplex), :obj:`"fourier"`, :obj:`"elu"`,
-            :obj:`"relu"`, :obj:`"focused"`, :obj:`"learned"`, or a module that computes
-            :math:`\phi`, not its logarithm, from queries or keys ``[N, H, C]`` as ``[N, H, M]``,
-            without negative features. (default: :obj:`"simplex"`)
+            :obj:`"relu"`, :obj:`"focused"`, :obj:`"learned"`, or a module. It gets queries or keys
+            ``[N, H, C]`` and returns :math:`\phi` itself ``[N, H, M]``, not its logarithm, without
+            negative features. (default: :obj:`"simplex"`)
         num_features (int, optional): :math:`M`, the number of random or learned vectors
             :math:`\mathbf{w}_m` per head; each gives one feature, and two with :obj:`"fourier"`.
             :obj:`None` for other maps. (default: :obj:`None`, as many as channels of a key)
@@ -271,6 +272,10 @@ class KernelAttentionConv(KernelLayer):
         Returns:
             A list with :class:`~torch_geometric_lgt.functional.SortedEdges` of each order, which
             include their weights.
+
+        Raises:
+            ValueError: If an edge names a node that does not exist, or edges have weights and
+                :obj:`relational_order` is above 1.
         """
         if self.relational_bias is None:
             return []

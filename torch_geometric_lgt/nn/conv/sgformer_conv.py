@@ -20,10 +20,10 @@ class SGFormerConv(LinearLayer):
 
     over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} /
     \|\mathbf{Q}\|_F` and :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph
-    and head. With Frobenius norms, the default because the authors' code has them, all other nodes
-    together have on average at most a share of order :math:`1 / N` in an output: the layer hardly
-    attends. With ``norm='row'``, which divides each query and key by its length, this share does
-    not fall with :math:`N`.
+    and head. Frobenius norms are the default because the authors' code has them. With them all
+    other nodes together have on average at most a share of order :math:`1 / N` in an output: the
+    layer hardly attends. With ``norm='row'``, which divides each query and key by its length, this
+    share does not fall with :math:`N`.
 
     Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only
     and averages its heads. In a batch, PyG's layer sets :math:`N` to the size of the largest graph,

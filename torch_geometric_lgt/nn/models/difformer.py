@@ -3,13 +3,14 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.nn._layers.input_checks import check_heads, check_unused
 from torch_geometric_lgt.nn.conv import DIFFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
-from torch_geometric_lgt.typing import PairTensor
+from torch_geometric_lgt.typing import Adj, PairTensor
 
 
 class DIFFormer(Backbone):
@@ -128,7 +129,7 @@ class DIFFormer(Backbone):
     def forward(
         self,
         x: Tensor,
-        edge_index: Edges,
+        edge_index: Adj | SortedEdges | None,
         batch: Tensor | None = None,
         batch_size: int | None = None,
         *,

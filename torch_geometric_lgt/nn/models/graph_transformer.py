@@ -14,6 +14,7 @@ from torch_geometric.nn.aggr import Aggregation
 
 from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import segments
@@ -312,7 +313,7 @@ class GraphTransformer(LayerwiseModel):
     def forward(
         self,
         x: Tensor,
-        edge_index: Edges,
+        edge_index: Adj | SortedEdges | None,
         batch: Tensor | None = None,
         batch_size: int | None = None,
         *,
@@ -343,7 +344,10 @@ class GraphTransformer(LayerwiseModel):
                 :obj:`conv` that takes them. (default: :obj:`None`, the values of a sparse matrix,
                 else 1)
             degree, states, num_keys, process_group: For a sampled subgraph, see
-                :meth:`DIFFormer.forward`; only :class:`torch_geometric.nn.GCNConv` reads degrees.
+                :meth:`DIFFormer.forward`. Only :class:`torch_geometric.nn.GCNConv` reads degrees,
+                those that :meth:`SGFormer.forward` describes. In training with
+                :obj:`process_group`, batch normalisation uses the first :obj:`num_keys` nodes of
+                each process.
             **encodings: Each encoding ``[N, F_p]`` by its name.
 
         Raises:

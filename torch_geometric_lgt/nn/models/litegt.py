@@ -79,8 +79,8 @@ class LiteGT(StreamedModel):
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of layers. (default: :obj:`12`)
         heads (int, optional): Number of attention heads. (default: :obj:`8`)
-        kernel (str or tuple, optional): The second branch beside one with softmax,
-            :obj:`"jaccard"` or :obj:`"subtractor"`, or the names of both branches, see
+        kernel (str or tuple, optional): The second branch, :obj:`"jaccard"` or :obj:`"subtractor"`,
+            the first being :obj:`"softmax"`, or the names of both branches, see
             :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. (default: :obj:`"jaccard"`)
         normalize (bool, optional): If :obj:`False`, the weights of a branch :obj:`"jaccard"` or
             :obj:`"subtractor"` are not divided by their sum over the neighbours. (default:

@@ -31,8 +31,9 @@ MAX_DEGREE = 512
 
 
 class MGFormer(Recommender):
-    r"""Recommends items to users with the model of "Masked Graph Transformer for Large-Scale
-    Recommendation". Users and items are the tokens of one attention:
+    r"""Recommends items to users with the model of `"Masked Graph Transformer for Large-Scale
+    Recommendation" <https://arxiv.org/abs/2405.04028>`_. Users and items are the tokens of one
+    attention:
 
     .. math::
         \mathbf{X} = \left[\mathbf{E}, s \, \mathbf{P} / \|\mathbf{P}\|\right], \qquad

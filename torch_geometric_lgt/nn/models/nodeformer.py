@@ -29,7 +29,7 @@ class NodeFormer(Backbone):
             \mathbf{W}_O + \mathbf{Z}^{(l-1)} \right),
 
     where each head has :obj:`hidden_channels` channels, see
-    :class:`~torch_geometric_lgt.nn.KernelAttentionConv`, also for edges. The input layer
+    :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. Repeated edges count once. The input layer
     :math:`\mathbf{Z}^{(0)}` is a linear map of the features, then LayerNorm and the activation. The
     edge loss is :meth:`~torch_geometric_lgt.functional.edge_regularization`, averaged over the
     layers.
@@ -197,9 +197,9 @@ class NodeFormer(Backbone):
             x (torch.Tensor): The node features ``[N, F_in]``.
             edge_index (torch.Tensor, SparseTensor or list): The edges ``[2, E]``, or a sparse
                 matrix whose rows are the targets, such as :obj:`adj_t`, or a list with the edges of
-                each order of the relational bias from :meth:`hops`, which ``torch.compile`` and
-                ``torch.export`` need if ``relational_order`` is above 1. With :obj:`None` the bias
-                and the edge loss are 0.
+                each order of the relational bias from :meth:`hops`. If :obj:`relational_order` is
+                above 1, ``torch.compile`` and ``torch.export`` need the list. With :obj:`None` the
+                bias and the edge loss are 0.
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than

@@ -29,6 +29,7 @@ from torch_geometric_lgt.nn.models._sparse_gcn import (
     gcn_matrix,
 )
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, to_device
+from torch_geometric_lgt.typing import Adj
 
 
 class SGFormer(Backbone):
@@ -106,9 +107,9 @@ class SGFormer(Backbone):
             instead of a linear map of it. (default: :obj:`True`)
         gnn_use_init (bool, optional): If :obj:`True`, each layer of the default local branch
             concatenates the weighted sums over the neighbours with :math:`\mathbf{Z}^{(0)}` before
-            its linear map, :math:`[\hat{\mathbf{A}} \mathbf{H}, \mathbf{Z}^{(0)}] \, \mathbf{W}`
-            for the layer's input :math:`\mathbf{H}` and the normalised adjacency matrix
-            :math:`\hat{\mathbf{A}}` of GCN. The authors' settings for Amazon2M, pokec and
+            its linear map: :math:`[\hat{\mathbf{A}} \mathbf{H}, \mathbf{Z}^{(0)}] \, \mathbf{W}`.
+            :math:`\mathbf{H}` is the input of the layer, and :math:`\hat{\mathbf{A}}` the
+            normalised adjacency matrix of GCN. The authors' settings for Amazon2M, pokec and
             ogbn-papers100M do so. The last layer is then normalised and activated too. (default:
             :obj:`False`)
 
@@ -261,7 +262,7 @@ class SGFormer(Backbone):
     def forward(
         self,
         x: Tensor,
-        edge_index: Edges,
+        edge_index: Adj | SortedEdges | None,
         batch: Tensor | None = None,
         batch_size: int | None = None,
         *,
@@ -296,7 +297,7 @@ class SGFormer(Backbone):
 
         Raises:
             ValueError: If an argument has another shape, dtype or device than the model and
-                :obj:`x` need, or edges have weights although the local branch takes none, or
+                :obj:`x` need, or edges have weights although the local branch takes none. If
                 :obj:`degree` is given although :obj:`gnn` counts degrees itself. With
                 :obj:`process_group`, also if :obj:`gnn` normalises over the nodes of one process.
         """
