@@ -35,16 +35,16 @@ def check_layer(
     r"""Checks that a layer keeps every promise of this package's layers.
 
     * A permutation of the nodes permutes the output in the same way.
-    * The output of a graph does not depend on the rest of the batch. In training this holds for
-      equal random draws. The batch may be unsorted, and contain empty graphs, large features or
-      NaN.
+    * In evaluation the output of a graph does not depend on the rest of the batch. In training this
+      holds for equal random draws and with batch normalisation in evaluation, which mixes graphs
+      otherwise. The batch may be unsorted and contain empty graphs, and other graphs in it may have
+      large features or NaN.
     * Outputs and gradients of graphs with one to four nodes, where denominators can cancel, do not
       depend on the batch. This holds in float32, too.
     * Edges may come in every format that PyG's layers take.
-    * If the output changes when edges are removed, the layer uses the weights of edges. Or it
-      refuses weights by a TypeError or ValueError that contains the word "weight". Weights as
-      :obj:`edge_weight` and as values of a sparse matrix give the same output, and weights have
-      gradients.
+    * A layer whose output changes when edges are removed must use weights of edges, or refuse them
+      by a TypeError or ValueError that contains the word "weight". Weights as :obj:`edge_weight`
+      and as values of a sparse matrix give the same output, and weights have gradients.
     * Gradients equal finite differences. Rows of zeros and features of any size give finite
       outputs and gradients.
     * Evaluation draws no random numbers, and changes neither an input nor the state dict. No call
@@ -67,7 +67,8 @@ def check_layer(
         call (callable, optional): Applies the layer, its first argument, to :obj:`x` ``[N, F]``,
             :obj:`edge_index` and :obj:`batch`, and returns the output ``[N, *]``. It must accept
             the keyword :obj:`batch_size`, also for a layer without one, and may refuse
-            :obj:`edge_weight` as above. (default: ``layer(x, edge_index, batch=batch, **kwargs)``)
+            :obj:`edge_weight` by an error as above. (default: ``layer(x, edge_index, batch=batch,
+            **kwargs)``)
         linear (bool, optional): If :obj:`False`, the layer's cost may grow faster than the number
             of nodes and edges. (default: :obj:`True`)
 

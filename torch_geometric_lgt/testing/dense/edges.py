@@ -1,11 +1,15 @@
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt.testing.dense._arguments import check_known
+
 
 def jaccard(adjacency: Tensor) -> Tensor:
     r"""Computes the Jaccard index of the neighbourhoods of each pair of nodes, ``[N, N]`` (Eq. 7 of
-    LiteGT). Row :math:`i` of the 0/1 matrix :obj:`adjacency` ``[N, N]`` marks the neighbours of
-    node :math:`i`. The index of two empty neighbourhoods is 0.
+    `LiteGT <https://doi.org/10.1145/3459637.3482272>`_). Row :math:`i` of the 0/1 matrix
+    :obj:`adjacency` ``[N, N]`` marks the neighbours of node :math:`i`; an entry on the diagonal
+    makes a node its own neighbour, which :meth:`~torch_geometric_lgt.functional.jaccard` never
+    does. The index of two empty neighbourhoods is 0.
 
     Example:
         >>> import torch
@@ -35,6 +39,7 @@ def attention_distance(adjacency: Tensor, measure: str) -> Tensor:
         >>> attention_distance(torch.tensor([[0., 0., 0.], [1., 0., 0.], [1., 1., 0.]]), 'jaccard')
         tensor([   -inf,  0.0000, -0.4431])
     """
+    check_known('measure', measure, ('jaccard', 'lse'))
     index, degree = jaccard(adjacency), adjacency.sum(1)
     if measure == 'jaccard':
         top = torch.where(adjacency > 0, index, -torch.inf).max(1).values
@@ -63,6 +68,7 @@ def edge_scores(kernel: str, q: Tensor, k: Tensor, e: Tensor) -> Tensor:
         >>> edge_scores('softmax', q, k, torch.ones(1, 1, 1, 4)).flatten()
         tensor([1.5000, 1.0000, 0.0000, 0.5000])
     """
+    check_known('kernel', kernel, ('softmax', 'subtractor'))
     if kernel == 'softmax':
         pair = torch.einsum('ihc,jhc->ijhc', q, k)
     else:
@@ -73,24 +79,29 @@ def edge_scores(kernel: str, q: Tensor, k: Tensor, e: Tensor) -> Tensor:
 def edge_weights(
     kernel: str, count: Tensor, score: Tensor, mask: Tensor | None = None, normalize: bool = True
 ) -> Tensor:
-    r"""Computes the weights ``[N_t, N_s, H]`` of each source for each target in one branch of
-    LiteGT (Eq. 3, 4 and 6).
+    r"""Computes the attention weights ``[N_t, N_s, H]`` of each source for each target in one
+    branch (half of the heads) of `LiteGT <https://doi.org/10.1145/3459637.3482272>`_ (Eq. 3, 4 and
+    6).
 
     A weight is the count times the exponential of the score for :obj:`"softmax"`, the count for
-    :obj:`"mean"`, and otherwise the count times the score. Unless ``normalize=False``, it is
-    divided by the sum over the sources. A target whose weights sum to 0 gets the mean, and 0
-    without any source.
+    :obj:`"mean"`, and otherwise the count times the score. It is divided by the sum over the
+    sources, for :obj:`"jaccard"` and :obj:`"subtractor"` unless ``normalize=False``. A target for
+    which this sum is 0 gets the weights of :obj:`"mean"`, and 0 without any source.
 
     Args:
         kernel (str): :obj:`"softmax"`, :obj:`"mean"`, :obj:`"jaccard"` or :obj:`"subtractor"`.
         count (torch.Tensor): The number of edges from each source to each target ``[N_t, N_s]``, or
             the sum of their weights.
         score (torch.Tensor): ``[N_t, N_s, H]``: logits of the softmax, Jaccard indices or
-            distances.
-        mask (torch.Tensor, optional): A bool for each target ``[N_t]``; those with :obj:`False` get
-            the mean in place of the softmax. (default: :obj:`None`)
+            distances; :obj:`"mean"` reads its shape only.
+        mask (torch.Tensor, optional): A bool for each target ``[N_t]``, for :obj:`"softmax"`:
+            targets with :obj:`False` get the weights of :obj:`"mean"`. Other kernels ignore it.
+            (default: :obj:`None`, softmax for all)
         normalize (bool, optional): If :obj:`False`, Jaccard indices and distances are not divided
-            by their sum. (default: :obj:`True`)
+            by their sum, also where it is 0. (default: :obj:`True`)
+
+    Raises:
+        ValueError: If :obj:`kernel` is unknown.
 
     Example:
         >>> import torch
@@ -99,6 +110,7 @@ def edge_weights(
         >>> edge_weights('jaccard', count, score).flatten()
         tensor([0.2500, 0.7500])
     """
+    check_known('kernel', kernel, ('softmax', 'mean', 'jaccard', 'subtractor'))
     degree = count.sum(1)[:, None, None]
     mean = (count[..., None] / torch.where(degree == 0, torch.ones_like(degree), degree)).expand_as(
         score
@@ -140,7 +152,8 @@ def adjacency_matrix(edge_index: Tensor, weight: Tensor, num_src: int, num_dst: 
 def normalised_adjacency(adjacency: Tensor) -> Tensor:
     r"""Computes :math:`\mathbf{D}_t^{-1/2} \mathbf{A} \mathbf{D}_s^{-1/2}` for a matrix
     :obj:`adjacency` ``[N_t, N_s]``. :math:`\mathbf{D}_t` holds the row sums of :obj:`adjacency`,
-    and :math:`\mathbf{D}_s` its column sums. Entries whose row or column sums to 0 are 0.
+    and :math:`\mathbf{D}_s` its column sums. Entries whose row or column sums to 0 are 0; a
+    negative sum gives NaN.
 
     Example:
         >>> import torch

@@ -1,23 +1,34 @@
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt.testing.dense._arguments import check_known, same_graph
+
+KINDS = ('elu', 'relu', 'focused', 'assignment', 'softmax', 'fourier')
+
 
 def feature_map(
     kind: str, x: Tensor, projection: Tensor | None = None, power: float = 3.0
 ) -> Tensor:
     r"""Computes the features :math:`\phi(\mathbf{x})` of each vector by their formulas in
-    :class:`~torch_geometric_lgt.nn.FeatureMap`, from ``[*, C]`` to ``[*, M]``. Large inputs may
-    overflow; there is no rescaling.
+    :class:`~torch_geometric_lgt.nn.FeatureMap`, for vectors ``[*, C]`` and :math:`M` rows of the
+    projection. Large inputs may overflow; there is no rescaling.
 
     Args:
-        kind (str): :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"` or :obj:`"assignment"` (the
-            softmax over the features of a learned map), with :math:`M = C`; :obj:`"softmax"` for
-            the random exponentials, with :math:`M` rows of the projection, without the factor
-            :math:`M^{-1/2}`; or :obj:`"fourier"`, with :math:`M / 2` rows.
+        kind (str): :obj:`"elu"`, :obj:`"relu"` or :obj:`"focused"`; :obj:`"assignment"` for the map
+            :obj:`"learned"` of layers, the softmax over its logits :obj:`x`; :obj:`"softmax"` for
+            the random exponentials :obj:`"positive"`, :obj:`"orthogonal"` and :obj:`"simplex"`,
+            without the factor :math:`M^{-1/2}`; or :obj:`"fourier"`.
         x (torch.Tensor): The vectors ``[*, C]``.
-        projection (torch.Tensor, optional): The rows :math:`\mathbf{w}_m` of the projection, for
-            :obj:`"softmax"` and :obj:`"fourier"`. (default: :obj:`None`)
+        projection (torch.Tensor, optional): The rows :math:`\mathbf{w}_m` of the projection ``[M,
+            C]``, for :obj:`"softmax"` and :obj:`"fourier"`; other maps ignore it. (default:
+            :obj:`None`)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
+
+    Returns:
+        ``[*, C]``, ``[*, M]`` for :obj:`"softmax"`, or ``[*, 2 * M]`` for :obj:`"fourier"`
+
+    Raises:
+        ValueError: If :obj:`kind` is unknown, or :obj:`projection` is missing.
 
     Example:
         >>> import torch
@@ -25,6 +36,9 @@ def feature_map(
         >>> feature_map('elu', torch.tensor([-1., 0., 2.]))
         tensor([0.3679, 1.0000, 3.0000])
     """
+    check_known('kind', kind, KINDS)
+    if projection is None and kind in ('softmax', 'fourier'):
+        raise ValueError(f"'projection' must be given for the random features {kind!r} (got None)")
     if kind == 'elu':
         return torch.where(x > 0, x + 1, x.exp())
     if kind == 'relu':
@@ -55,15 +69,20 @@ def attention_matrix(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Computes the attention weights ``[N_q, N_k, H]`` of all keys for all queries, which sum to 1
-    for each query and head. A query without a key in its graph has the weights 0.
+    r"""Computes the attention weights ``[N_t, N_s, H]`` of all keys for all queries: :math:`M_{ij}
+    \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)`, divided by its sum over the keys :math:`j` in
+    the graph of query :math:`i`. The weights of a query whose sum is 0 are 0, as without a key in
+    its graph.
 
     Args:
-        phi_q (torch.Tensor): The features of the queries ``[N_q, H, M]``.
-        phi_k (torch.Tensor): The features of the keys ``[N_k, H, M]``.
-        mask (torch.Tensor, optional): A factor for each pair ``[N_q, N_k]``. (default: :obj:`None`)
-        batch_q (torch.Tensor, optional): The graph id of each query. (default: :obj:`None`)
-        batch_k (torch.Tensor, optional): The graph id of each key. (default: :obj:`None`)
+        phi_q (torch.Tensor): The features of the queries ``[N_t, H, M]``.
+        phi_k (torch.Tensor): The features of the keys ``[N_s, H, M]``.
+        mask (torch.Tensor, optional): The factor :math:`M_{ij}` of each pair ``[N_t, N_s]``.
+            (default: :obj:`None`, 1)
+        batch_q (torch.Tensor, optional): The graph id of each query.
+            (default: :obj:`None`, one graph)
+        batch_k (torch.Tensor, optional): The graph id of each key.
+            (default: :obj:`None`, one graph)
 
     Example:
         >>> import torch
@@ -76,8 +95,7 @@ def attention_matrix(
     weight = torch.einsum('ihm,jhm->ijh', phi_q, phi_k)
     if mask is not None:
         weight = weight * mask[..., None]
-    if batch_q is not None and batch_k is not None:
-        weight = weight * (batch_q[:, None] == batch_k[None, :])[..., None]
+    weight = weight * same_graph(phi_q, phi_k, batch_q, batch_k)[..., None]
     total = weight.sum(1, keepdim=True)
     return torch.where(
         total == 0,
@@ -94,12 +112,13 @@ def kernel_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Computes the outputs ``[N_q, H, D]`` of kernelised attention to values :obj:`v`
-    ``[N_k, H, D]``: Eq. 6 of MGFormer, or Eq. 8 with a mask.
+    r"""Computes the outputs ``[N_t, H, D]`` of kernelised attention to values :obj:`v` ``[N_s, H,
+    D]``: Eq. 6 of `MGFormer <https://arxiv.org/abs/2405.04028>`_, or Eq. 8 with a mask.
 
-    The features :obj:`phi_q` are ``[N_q, H, M]`` and :obj:`phi_k` ``[N_k, H, M]``. The
-    :obj:`mask` ``[N_q, N_k]`` multiplies the weights before their sum is made 1. The arguments
-    :obj:`batch_q` and :obj:`batch_k` are the graph ids.
+    The features :obj:`phi_q` are ``[N_t, H, M]`` and :obj:`phi_k` ``[N_s, H, M]``. The :obj:`mask`
+    ``[N_t, N_s]`` multiplies the weights before they are divided by their sum. The arguments
+    :obj:`batch_q` and :obj:`batch_k` are the graph ids of queries and keys, see
+    :meth:`attention_matrix`.
 
     Example:
         >>> import torch
@@ -119,17 +138,20 @@ def sampled_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Computes NodeFormer's kernelised Gumbel-softmax ``[N_q, H, D]``: the mean of :math:`K`
+    r"""Computes NodeFormer's kernelised Gumbel-softmax ``[N_t, H, D]``: the mean of :math:`K`
     attentions. In attention :math:`k` the features of key :math:`j` are multiplied by
-    :math:`\exp(g_{jk})`.
+    :math:`\exp(\gamma_{jk})`.
 
     Args:
-        phi_q (torch.Tensor): The features of the queries ``[N_q, H, M]``.
-        phi_k (torch.Tensor): The features of the keys ``[N_k, H, M]``.
-        v (torch.Tensor): The values ``[N_k, H, D]``.
-        noise (torch.Tensor): :math:`g_{jk}`, ``[N_k, H, K]``.
-        batch_q (torch.Tensor, optional): The graph id of each query. (default: :obj:`None`)
-        batch_k (torch.Tensor, optional): The graph id of each key. (default: :obj:`None`)
+        phi_q (torch.Tensor): The features of the queries ``[N_t, H, M]``.
+        phi_k (torch.Tensor): The features of the keys ``[N_s, H, M]``.
+        v (torch.Tensor): The values ``[N_s, H, D]``.
+        noise (torch.Tensor): :math:`\gamma_{jk}`, ``[N_s, H, K]``: Gumbel noise, divided by the
+            temperature.
+        batch_q (torch.Tensor, optional): The graph id of each query.
+            (default: :obj:`None`, one graph)
+        batch_k (torch.Tensor, optional): The graph id of each key.
+            (default: :obj:`None`, one graph)
 
     Example:
         >>> import torch
@@ -148,9 +170,11 @@ def sampled_attention(
 
 
 def degree_mask(z_q: Tensor, z_k: Tensor) -> Tensor:
-    r"""Computes the mask ``[N_q, N_k]`` of Eq. 10 of MGFormer, :math:`M_{ij} = \sin(\frac{\pi}{2}
-    \cdot \frac{z_i + z_j}{2})`, from numbers :obj:`z_q` ``[N_q]`` and :obj:`z_k` ``[N_k]`` between
-    0 and 1.
+    r"""Computes the degree mask ``[N_t, N_s]`` of `MGFormer <https://arxiv.org/abs/2405.04028>`_
+    (Eq. 10), :math:`M_{ij} = \sin(\frac{\pi}{2} \cdot \frac{z_i + z_j}{2})`. The numbers :math:`z`
+    between 0 and 1 of the queries, :obj:`z_q` ``[N_t]``, and of the keys, :obj:`z_k` ``[N_s]``, are
+    learned functions of the degrees, see :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`.
+    Their range is not checked.
 
     Example:
         >>> import torch

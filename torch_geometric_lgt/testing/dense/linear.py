@@ -1,6 +1,8 @@
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt.testing.dense._arguments import check_known, same_graph
+
 
 def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
     r"""Divides the vectors in :obj:`x` ``[N, H, C]`` by their norm; vectors of norm 0 become 0.
@@ -8,7 +10,7 @@ def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
     Args:
         x (torch.Tensor): The vectors ``[N, H, C]``.
         norm (str): :obj:`"row"`, the length of each vector, or :obj:`"frobenius"`, the norm of all
-            vectors of its graph and head together.
+            vectors of its graph and head together. (Another name raises a ValueError.)
         batch (torch.Tensor, optional): The graph id of each vector ``[N]``. (default: :obj:`None`,
             one graph)
 
@@ -19,6 +21,7 @@ def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
+    check_known('norm', norm, ('row', 'frobenius'))
     if norm == 'row':
         same = torch.eye(x.shape[0], dtype=x.dtype, device=x.device)
     else:
@@ -40,8 +43,11 @@ def inverse_denominators(constant: Tensor, products: Tensor, channels: int, norm
     r"""Computes :math:`1 / (c + p)` ``[N, H, 1]``, the inverse denominators of DIFFormer's and
     SGFormer's attention, or 0 if the sum is 0 up to rounding errors.
 
-    That is the case if :math:`|c + p| \leq \varepsilon (|c| + |p|) (C + 8) / 2`, where
-    :math:`\varepsilon` is the machine epsilon of the dtype, times 64 for Frobenius norms.
+    That is the case if :math:`|c + p| \leq \varepsilon (|c| + |p|) (C + 8) / 2`, the rule of
+    :meth:`~torch_geometric_lgt.functional.linear_attention`. Here :math:`\varepsilon` is the
+    machine epsilon of the dtype, and an inner product of :math:`C` channels has an error of at most
+    :math:`C + 8` roundings. For Frobenius norms :math:`\varepsilon` is 64 times larger, because the
+    norms may come from another pass with other roundings.
 
     Args:
         constant (torch.Tensor): :math:`c`, ``[N, H]``.
@@ -56,6 +62,7 @@ def inverse_denominators(constant: Tensor, products: Tensor, channels: int, norm
         >>> inverse_denominators(constant, products, 4, 'row').flatten()
         tensor([0.5000, 0.0000])
     """
+    check_known('norm', norm, ('row', 'frobenius'))
     total = constant + products
     unit = torch.finfo(products.dtype).eps * (64 if norm == 'frobenius' else 1)
     dead = total.abs() <= (channels + 8) / 2 * unit * (constant.abs() + products.abs())
@@ -72,16 +79,20 @@ def diffusion_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Computes attention with DIFFormer's simple kernel, ``[N_q, H, D]``: the weights :math:`1 +
-    \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j` are divided by their sum for each query.
+    r"""Computes attention with DIFFormer's simple kernel,
+    :meth:`~torch_geometric_lgt.functional.linear_attention` without :obj:`self_value`, ``[N_t, H,
+    D]``: the weights :math:`1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j` are divided by
+    their sum for each query.
 
     Args:
-        q (torch.Tensor): The queries ``[N_q, H, C]``, to be normalised here.
-        k (torch.Tensor): The keys ``[N_k, H, C]``, to be normalised here.
-        v (torch.Tensor): The values ``[N_k, H, D]``.
+        q (torch.Tensor): The queries ``[N_t, H, C]``, to be normalised here.
+        k (torch.Tensor): The keys ``[N_s, H, C]``, to be normalised here.
+        v (torch.Tensor): The values ``[N_s, H, D]``.
         norm (str): :obj:`"row"` or :obj:`"frobenius"`, see :meth:`normalised`.
-        batch_q (torch.Tensor, optional): The graph id of each query. (default: :obj:`None`)
-        batch_k (torch.Tensor, optional): The graph id of each key. (default: :obj:`None`)
+        batch_q (torch.Tensor, optional): The graph id of each query.
+            (default: :obj:`None`, one graph)
+        batch_k (torch.Tensor, optional): The graph id of each key.
+            (default: :obj:`None`, one graph)
 
     Example:
         >>> import torch
@@ -93,9 +104,7 @@ def diffusion_attention(
     similarity = torch.einsum(
         'ihc,jhc->ijh', normalised(q, norm, batch_q), normalised(k, norm, batch_k)
     )
-    same = torch.ones_like(similarity)
-    if batch_q is not None and batch_k is not None:
-        same = same * (batch_q[:, None] == batch_k[None, :])[..., None]
+    same = same_graph(q, k, batch_q, batch_k)[..., None].expand_as(similarity)
     share = inverse_denominators(same.sum(1), (similarity * same).sum(1), q.shape[2], norm)
     return torch.einsum('ijh,jhd->ihd', (1 + similarity) * same, v) * share
 
@@ -103,7 +112,7 @@ def diffusion_attention(
 def sigmoid_attention(
     q: Tensor, k: Tensor, v: Tensor, batch_q: Tensor | None = None, batch_k: Tensor | None = None
 ) -> Tensor:
-    r"""Computes attention with DIFFormer's sigmoid kernel, ``[N_q, H, D]``: the weights
+    r"""Computes attention with DIFFormer's sigmoid kernel, ``[N_t, H, D]``: the weights
     :math:`\sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` are divided by their sum for each query.
 
     The arguments are those of :meth:`diffusion_attention`. A query without a key in its graph gets
@@ -117,8 +126,7 @@ def sigmoid_attention(
         tensor([2., 2.])
     """
     weight = 1 / (1 + torch.exp(-torch.einsum('ihc,jhc->ijh', q, k)))
-    if batch_q is not None and batch_k is not None:
-        weight = weight * (batch_q[:, None] == batch_k[None, :])[..., None]
+    weight = weight * same_graph(q, k, batch_q, batch_k)[..., None]
     total = weight.sum(1)[..., None]
     return torch.einsum('ijh,jhd->ihd', weight, v) / torch.where(
         total == 0, torch.ones_like(total), total
@@ -134,14 +142,15 @@ def sgformer_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Computes SGFormer's attention ``[N_q, H, D]`` over the :math:`N` keys of each graph:
+    r"""Computes SGFormer's attention ``[N_t, H, D]`` over the :math:`N` keys of each graph:
     :math:`\mathbf{D}^{-1} [\mathbf{V} + \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{V}) /
     N]`.
 
     The matrix :math:`\mathbf{D} = \mathrm{diag}(\mathbf{1} + \tilde{\mathbf{Q}}
     (\tilde{\mathbf{K}}^{\top} \mathbf{1}) / N)` is inverted by :meth:`inverse_denominators`. The
-    first :math:`\mathbf{V}` is :obj:`own` ``[N_q, H, D]``, the values of the queries. The second is
-    :obj:`v` ``[N_k, H, D]``, the values of the keys. The other arguments are those of
+    first :math:`\mathbf{V}` is :obj:`own` ``[N_t, H, D]``, the values of the queries
+    (:obj:`self_value` of :meth:`~torch_geometric_lgt.functional.linear_attention`). The second is
+    :obj:`v` ``[N_s, H, D]``, the values of the keys. The other arguments are those of
     :meth:`diffusion_attention`.
 
     Example:
@@ -154,9 +163,7 @@ def sgformer_attention(
     weight = torch.einsum(
         'ihc,jhc->ijh', normalised(q, norm, batch_q), normalised(k, norm, batch_k)
     )
-    same = torch.ones_like(weight[..., 0])
-    if batch_q is not None and batch_k is not None:
-        same = (batch_q[:, None] == batch_k[None, :]).to(weight.dtype)
+    same = same_graph(q, k, batch_q, batch_k)
     weight = weight * (same / same.sum(1, keepdim=True).clamp(min=1))[..., None]
     total = weight.sum(1)
     return (own + torch.einsum('ijh,jhd->ihd', weight, v)) * inverse_denominators(

@@ -3,8 +3,9 @@ from torch import Tensor
 
 
 def uniformity(x: Tensor, temperature: float) -> Tensor:
-    r"""Computes the uniformity loss, the second part of Eq. 13 of MGFormer, a scalar, for the
-    embeddings :obj:`x` ``[N, D]`` of users or of items.
+    r"""Computes the uniformity loss, the second part of Eq. 13 of `MGFormer
+    <https://arxiv.org/abs/2405.04028>`_, a scalar, for the embeddings :obj:`x` ``[N, D]`` of users
+    or of items.
 
     The rows are scaled to length 1. The loss is the logarithm of the mean of :math:`\exp(-t
     \|\mathbf{x}_i - \mathbf{x}_j\|^2)` over all pairs :math:`i \neq j`, with :math:`t` the
