@@ -27,7 +27,7 @@ INERT_ENTROPY = 0.999
 
 class AttentionReport(list[dict[str, Any]]):
     r"""Lists one dictionary of measures for each call of a layer. ``print`` shows the list as a
-    table.
+    table, with the keys of the first dictionary as columns.
 
     :meth:`attention_report` builds the report and describes the measures.
 
@@ -77,15 +77,15 @@ def attention_report(
     ===================  ===========================================================================
     ``layer``            path of the layer in the model
     ``others``           mean share of a node's attention weight on other nodes
-    ``beyond mean``      norm of the attention's output minus the plain mean of the values, divided
-                         by the output's norm
-    ``entropy``          entropy of the weights above 0, divided by the entropy of uniform weights:
-                         1 for uniform weights
+    ``beyond mean``      norm of the difference between the attention's output and the plain mean of
+                         the values, divided by the norm of the output
+    ``entropy``          entropy of the weights above 0, divided by that of uniform weights (over
+                         the graph, or over the neighbours): from 0 to 1
     ``inert heads``      share of the heads with an entropy of at least 0.999
     ``query``, ``key``   mean norm of the scaled queries and keys, the inputs of the feature map;
                          None without any
-    ``feature error``    relative error of the output against exact softmax weights; None for
-                         feature maps of other types
+    ``feature error``    relative error of the output against the output with the exact softmax that
+                         random features estimate; None for feature maps that estimate no softmax
     ===================  ===========================================================================
 
     Args:
@@ -97,6 +97,9 @@ def attention_report(
         generator (torch.Generator, optional): Draws the nodes. (default: :obj:`None`, torch's
             global generator)
         **kwargs: The keyword arguments of the model's :meth:`forward`.
+
+    Returns:
+        AttentionReport: A list with a dictionary for each call of a layer.
 
     Raises:
         ValueError: If the model has no attention layer of this package, or calls none. If a layer
@@ -115,6 +118,12 @@ def attention_report(
         convs.1     ...
         >>> [row['entropy'] > 0.5 for row in report]
         [True, True]
+        >>> with torch.no_grad():  # with queries of 0 all weights 1 + q^T k are 1
+        ...     for parameter in model.convs[0].lin_query.parameters():
+        ...         _ = parameter.zero_()
+        >>> row = attention_report(model, torch.eye(4), ring)[0]
+        >>> {name: round(row[name], 4) for name in ('others', 'beyond mean', 'entropy')}
+        {'others': 0.75, 'beyond mean': 0.0, 'entropy': 1.0}
 
         A model of your own is measured alike:
 
@@ -148,9 +157,9 @@ def check_finite(model: torch.nn.Module) -> Iterator[None]:
     context manager, in the forward pass.
 
     Each check reads the whole tensor. Use the context manager to find the module that produces NaN;
-    gradients are not checked. Layers of this package usually multiply by several of their linear
-    maps at once. While they are checked they call one after the other, so results are rounded
-    differently, and inputs above some :math:`10^{18}` may overflow earlier.
+    gradients are not checked. Layers of this package usually apply several of their linear maps in
+    one product. While they are checked, they call their linear maps one after the other, so results
+    are rounded differently, and inputs above about :math:`10^{18}` may overflow earlier.
 
     Args:
         model (torch.nn.Module): Any model.
@@ -224,16 +233,18 @@ def check_fresh(data: Data | HeteroData, transforms: Callable | Sequence[Callabl
     r"""Checks that the attributes that transforms added to a graph still fit the graph, by applying
     the transforms to a copy again.
 
-    Stored scores and encodings are not updated if edges are added, removed or sorted later. If an
-    attribute keeps its length, nothing else shows that it is outdated. Columns that a transform
-    appended to an attribute must be among its columns. The check takes as long as the transforms.
+    Stored Jaccard indices, degrees and encodings are not updated if edges are added, removed or
+    sorted later. If an attribute keeps its length, nothing else shows that it is outdated. If a
+    transform appends columns to :obj:`x` (``attr_name=None``), the check looks for equal columns in
+    :obj:`x`. The check takes as long as the transforms.
 
     Args:
         data (torch_geometric.data.Data or torch_geometric.data.HeteroData): The graph with the
             attributes. The check leaves the graph unchanged.
         transforms (callable or list): The transform that added attributes, a
             :class:`~torch_geometric.transforms.Compose`, or a list of transforms. They must not
-            draw random numbers.
+            draw random numbers, as :class:`~torch_geometric_lgt.transforms.RandomSignFlip` does:
+            its result would differ.
 
     Raises:
         ValueError: If an attribute is missing or differs. The error names the first such attribute.

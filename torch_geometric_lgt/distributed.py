@@ -44,6 +44,9 @@ def all_reduce_sum(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
     Returns:
         The sum, the same in all processes.
 
+    Raises:
+        ValueError: If :mod:`torch.distributed` is not initialised.
+
     Example:
         >>> import torch
         >>> import torch.distributed as dist
@@ -68,6 +71,9 @@ def all_reduce_max(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
     Returns:
         The maximum, the same in all processes.
 
+    Raises:
+        ValueError: If :mod:`torch.distributed` is not initialised.
+
     Example:
         >>> import torch
         >>> import torch.distributed as dist
@@ -88,8 +94,9 @@ def all_reduce_moments(
     r"""Computes the number, the mean and the biased variance of the rows of all processes,
     differentiably.
 
-    Every process must take part, also one without rows, in forward and in backward, in the same
-    order. The function calls all-reduce twice.
+    In backward, as in :meth:`all_reduce_sum`, this is the gradient of the sum of all processes'
+    losses. Every process must take part, also one without rows, in forward and in backward, in the
+    same order. Forward calls all-reduce twice, and so does backward.
 
     Args:
         x (torch.Tensor): The rows of this process, ``[N, D]``. :math:`N` may differ between
@@ -99,6 +106,9 @@ def all_reduce_moments(
     Returns:
         The number of rows of all processes (int64), the mean ``[D]``, and the mean ``[D]`` of the
         squared deviations from the mean. If no process has rows, both means are 0.
+
+    Raises:
+        ValueError: If :mod:`torch.distributed` is not initialised.
 
     Example:
         >>> import torch

@@ -42,14 +42,15 @@ MISSING = 'not installed'
 
 
 def environment() -> dict[str, dict[str, str]]:
-    r"""Collects what decides how this package computes: versions, extras, devices and kernels.
+    r"""Collects what decides how this package computes: versions, extras, devices and backends.
 
-    Versions are read without an import of the packages, except PyTorch. A part that cannot be
-    found out is the text of its error.
+    Versions are read without an import of the packages, except PyTorch. If a part cannot be read,
+    the text of the error stands in its place.
 
     Returns:
-        A dictionary of four dictionaries: ``versions``, ``extras``, ``machine`` and ``kernels``,
-        which says what computes a call on this machine, and why nothing faster does.
+        A dictionary of four dictionaries: ``versions``, ``extras``, ``machine`` and ``kernels``: by
+        task, the implementation that this machine uses (compute kernels or a library), and what is
+        missing for a faster one.
 
     Example:
         >>> import torch_geometric_lgt

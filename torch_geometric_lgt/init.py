@@ -29,7 +29,8 @@ def kmeans_(
     seed: int = 0,
     **kwargs: Any,
 ) -> Module:
-    r"""Starts the learned feature maps of a model at groups of its nodes, which k-means finds.
+    r"""Sets the vectors of the learned feature maps of a model to the centres of groups of its
+    nodes, which k-means finds.
 
     A new layer with ``feature_map='learned'`` has random groups, and its attention is close to the
     mean of the graph. After this function a node attends to the nodes whose keys have the direction
@@ -43,16 +44,17 @@ def kmeans_(
         \phi_m(\mathbf{x}) \propto \exp(s_h \mathbf{w}_{hm}^{\top} \mathbf{x}),
 
     and queries are computed as keys are: the weight of :obj:`lin_query` becomes that of
-    :obj:`lin_key`, and their biases move the mean of the keys to 0. The layers are treated in the
-    order in which the model calls them, each after a forward pass in evaluation mode.
+    :obj:`lin_key`, and their biases move the mean of the keys to 0. In layers with ``bias=False``
+    the keys are not centred. The layers are treated in the order in which the model calls them,
+    each after a forward pass in evaluation mode.
 
     Call the function before training. If each of several processes has a part of the nodes, they
     find different groups: then broadcast the parameters of one, as
     :class:`~torch.nn.parallel.DistributedDataParallel` does when it is made.
 
     With few labels keep the groups as they start (``trainable=False``), and let nodes attend by
-    their input features: :class:`~torch_geometric_lgt.nn.GraphTransformer` with them as
-    :obj:`position`.
+    their input features: pass :obj:`x` to :class:`~torch_geometric_lgt.nn.GraphTransformer` a
+    second time, as an encoding that is its :obj:`position`.
 
     Args:
         model (torch.nn.Module): A model whose layers have ``feature_map='learned'``. It is changed
@@ -72,9 +74,10 @@ def kmeans_(
 
     Raises:
         ValueError: If no layer that the model calls has a learned feature map. If such a layer has
-            fewer different keys than features, or inputs of two sizes or :obj:`lin_query` and
-            :obj:`lin_key` of two kinds, which cannot share a projection. If :obj:`sharpness` is not
-            positive and finite. The model is then as before.
+            fewer different keys than features, or sources and targets of two sizes, or
+            :obj:`lin_query` and :obj:`lin_key` of two kinds, so that :obj:`lin_query` cannot take
+            the parameters of :obj:`lin_key`. If :obj:`sharpness` is not positive and finite. The
+            model is then as before.
 
     Example:
         >>> import torch

@@ -42,12 +42,13 @@ def plot_latent_structure(
 ) -> tuple['Figure', dict[str, float]]:
     r"""Plots the attention between sampled nodes and all nodes of a labelled graph in six panels.
 
-    The first three panels show the attention between classes, edges of the graph, and the strongest
-    learned edges. The others show the attention that a node receives by its degree, the attention
-    by distance in hops, and the concentration of the attention. In the panels with edges, the
-    position of a node is its projection on the two main directions of the model's output. If the
-    model's output does not have a row for each node, the layer's output takes its place. Nodes
-    without a label are grey. Attention is averaged over the heads.
+    The first three panels show the attention between classes, the edges of the graph, and the
+    strongest learned edges: the pairs of different nodes with the largest attention weights. The
+    others show the attention that a node receives by its degree, the attention by distance in hops,
+    and the concentration of the attention. In the panels with edges, the position of a node is its
+    projection on the two main directions of the model's output. If the model's output does not have
+    a row for each node, the layer's output takes its place. Nodes without a label are grey.
+    Attention is averaged over the heads.
 
     Args:
         model (torch.nn.Module): A model with attention layers, see
@@ -59,8 +60,8 @@ def plot_latent_structure(
             row in a report. (default: :obj:`-1`, the last)
         num_rows (int, optional): Number of sampled nodes, whose attention to all nodes is drawn.
             (default: :obj:`256`)
-        num_edges (int, optional): Number of drawn edges of each kind, given and learned. (default:
-            :obj:`400`)
+        num_edges (int, optional): Number of drawn edges of each kind, those of the graph and
+            learned ones. (default: :obj:`400`)
         generator (torch.Generator, optional): Draws the samples. (default: :obj:`None`, torch's
             global generator)
         title (str, optional): The title of the figure, for example the names of the model and of
@@ -71,12 +72,13 @@ def plot_latent_structure(
 
     Returns:
         The :class:`matplotlib.figure.Figure`, which notebooks show, and five numbers by name.
-        ``edge mass`` is the share of the attention on edges of the graph.
-        ``same class`` is the share of the attention within classes, and ``same class by chance``
-        the share of node pairs within classes. Both count nodes with a label, and are NaN if no
-        sampled node has one. ``components`` is the number of connected components of the graph.
-        ``components with learned edges`` is their number after adding the strongest
-        :obj:`num_edges` learned edges.
+        ``edge mass`` is the share of the attention of a node on its neighbours along edges in
+        either direction. ``same class`` is the share of the attention within classes. ``same class
+        by chance`` is the share of pairs within classes among all pairs of a sampled node and a
+        node, which may be the same. Both count nodes with a label, and are NaN if no sampled node
+        has one. ``components`` is the number of connected components of the graph. ``components
+        with learned edges`` is their number after adding the strongest :obj:`num_edges` learned
+        edges.
 
     Raises:
         ImportError: If matplotlib is not installed.
