@@ -96,6 +96,7 @@ autodoc_default_options = {
     'exclude-members': ', '.join(['extra_repr', *STREAMING]),
 }
 autodoc_typehints = 'signature'
+autodoc_preserve_defaults = True  # plain_call, not its address
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
