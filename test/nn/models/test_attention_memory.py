@@ -89,6 +89,19 @@ def test_a_batch_counts_the_degrees_of_longer_walks(num_hops, is_whole):
     assert equal == is_whole
 
 
+@pytest.mark.parametrize('num_keys', [None, 3, 5])
+def test_sampled_neighbours_are_no_keys(num_keys):
+    """Without ``num_keys`` the neighbours, which the memory has already, counted twice."""
+    data, model = graph(), DIFFormer(5, 8, 3).eval()
+    states = memory_of(model, data).without(torch.arange(4))
+    batch = next(iter(NeighborLoader(data, [-1], batch_size=4)))
+    with pytest.raises(
+        ValueError, match=r"^'num_keys' must be 4, the number of nodes that 'states'"
+    ):
+        model(batch.x, batch.edge_index, states=states, num_keys=num_keys)
+    model(batch.x, batch.edge_index, degree=batch.degree, states=states, num_keys=4)
+
+
 def test_the_keys_of_a_batch_are_fresh_and_the_others_constant():
     """The layer's gradients against those of a dense attention whose other keys and values are cut
     off."""

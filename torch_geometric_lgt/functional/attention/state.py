@@ -79,6 +79,8 @@ class AttentionState:
         tensor([4])
     """
 
+    num_left_out: int | None = None  # set by AttentionMemory.without
+
     def __init__(
         self,
         sums: Tensor,

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import ModuleList
 
@@ -107,6 +108,14 @@ class LayerwiseModel(StreamedModel):
                 f"'num_keys' must be between 0 and the number of nodes, {x.size(0)} (got "
                 f'{num_keys})'
             )
+        if states and group is None and not torch.compiler.is_compiling():
+            num_rows = x.size(0) if num_keys is None else num_keys
+            num_left_out = states[0].num_left_out
+            if num_left_out not in (None, num_rows):
+                raise ValueError(
+                    f"'num_keys' must be {num_left_out}, the number of nodes that 'states' leave "
+                    f"out, the first rows of 'x' (got {num_rows}): every other node is in 'states'"
+                )
         if group is not None and context.batch is not None and context.batch_size is None:
             raise ValueError(
                 "'batch_size' must be given with 'batch' and 'process_group': each process has a "

@@ -113,7 +113,10 @@ class AttentionMemory:
         if nodes.unique().numel() != nodes.numel():
             raise ValueError("'nodes' must be distinct, they leave the state once (got some twice)")
         nodes = nodes.cpu()  # where the inputs of the layers are
-        return [state.without(self._state(index, nodes)) for index, state in enumerate(self.states)]
+        rest = [state.without(self._state(index, nodes)) for index, state in enumerate(self.states)]
+        for state in rest:
+            state.num_left_out = nodes.numel()
+        return rest
 
     def save(self, path: str | os.PathLike) -> None:
         r"""Writes the memory to a safetensors file with a version and a checksum, atomically.

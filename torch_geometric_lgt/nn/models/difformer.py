@@ -165,8 +165,8 @@ class DIFFormer(Backbone):
             num_keys (int, optional): With :obj:`states` or :obj:`process_group`: the number of seed
                 nodes, the first rows of :obj:`x`. Only they are keys of the attention. The sampled
                 neighbours after them serve message passing: :obj:`states` contain them, so as keys
-                they would count twice, without an error. (default: :obj:`None`, all rows, for a
-                batch without other nodes)
+                they would count twice. (default: :obj:`None`, all rows, for a batch without other
+                nodes)
             process_group (torch.distributed.ProcessGroup, optional): The processes that have the
                 other nodes; the sums over keys are added up over all processes. (default:
                 :obj:`None`, one process)
@@ -176,7 +176,8 @@ class DIFFormer(Backbone):
         Raises:
             ValueError: If an argument has another shape, dtype or device than the model and
                 :obj:`x` need, or edges are missing. If :obj:`states` does not have one state for
-                each layer, or is given with ``kernel='sigmoid'``.
+                each layer, leaves out another number of nodes than :obj:`num_keys`, or is given
+                with ``kernel='sigmoid'``.
         """
         self._check_inputs(x, edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)

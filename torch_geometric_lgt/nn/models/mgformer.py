@@ -201,8 +201,8 @@ class MGFormer(Recommender):
         ``state_dict``.
 
         Raises:
-            ValueError: If :obj:`data` is not a HeteroData, the number of its node types is not two, a
-                type has no nodes, or there are no edges. If an edge names a node that does not
+            ValueError: If :obj:`data` is not a HeteroData, the number of its node types is not two,
+                a type has no nodes, or there are no edges. If an edge names a node that does not
                 exist, or only one node type has the encodings.
         """
         if not isinstance(data, HeteroData):
