@@ -144,8 +144,9 @@ def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> 
 def from_difformer(
     state_dict: Mapping[str, Tensor], layer_norm: bool = True, graph_weight: float = -1.0
 ) -> dict[str, Tensor]:
-    r"""Renames the parameters of DIFFormer in its authors' code for node classification, with one
-    head, for :class:`~torch_geometric_lgt.nn.DIFFormer`.
+    r"""Converts the parameters of DIFFormer in its authors' code for node classification, with one
+    head, for :class:`~torch_geometric_lgt.nn.DIFFormer`: renames them, and scales the values where
+    :obj:`graph_weight` is positive.
 
     Build :class:`~torch_geometric_lgt.nn.DIFFormer` with ``norm='frobenius'`` for their simple
     kernel, with their :obj:`alpha` as :obj:`tau`, or ``tau=1`` without their residual, and load the

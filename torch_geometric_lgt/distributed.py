@@ -94,9 +94,9 @@ def all_reduce_moments(
     r"""Computes the number, the mean and the biased variance of the rows of all processes,
     differentiably.
 
-    In backward, as in :meth:`all_reduce_sum`, this is the gradient of the sum of all processes'
-    losses. Every process must take part, also one without rows, in forward and in backward, in the
-    same order. Forward calls all-reduce twice, and so does backward.
+    In backward, :obj:`x` gets the gradient of the sum of all processes' losses, as in
+    :meth:`all_reduce_sum`. Every process must take part, also one without rows, in forward and in
+    backward, in the same order. Forward calls all-reduce twice, and so does backward.
 
     Args:
         x (torch.Tensor): The rows of this process, ``[N, D]``. :math:`N` may differ between

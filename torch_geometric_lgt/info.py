@@ -48,9 +48,10 @@ def environment() -> dict[str, dict[str, str]]:
     the text of the error stands in its place.
 
     Returns:
-        A dictionary of four dictionaries: ``versions``, ``extras``, ``machine`` and ``kernels``: by
-        task, the implementation that this machine uses (compute kernels or a library), and what is
-        missing for a faster one.
+        A dictionary of four dictionaries. ``versions`` and ``extras`` have the versions of the
+        packages that are needed and of those that are optional, and ``machine`` has the system and
+        its devices. ``kernels`` has for each task the implementation that this machine uses
+        (compute kernels or a library), and what is missing for a faster one.
 
     Example:
         >>> import torch_geometric_lgt

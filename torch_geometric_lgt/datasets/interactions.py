@@ -33,8 +33,8 @@ class InteractionDataset(InMemoryDataset):
 
     Ids may be whole numbers, also in a column of floating-point numbers, or texts. Users and items
     get numbers from 0 in the order of their ids (whole numbers by size, texts by alphabet);
-    :obj:`user_ids` and :obj:`item_ids` have the id of each number. A repeated pair counts once, by
-    its first occurrence in time, or in the file without times.
+    :obj:`user_ids` and :obj:`item_ids` have the id of each number. A repeated pair counts once: its
+    earliest row if there are times, else its first row in the file.
 
     The data object has the node types ``user`` and ``item`` and the edge type
     ``('user', 'rates', 'item')``. The edge type has the pairs ``[2, E]`` of each part in

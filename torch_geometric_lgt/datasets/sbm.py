@@ -86,8 +86,9 @@ class SBMDataset(GeneratedDataset):
         with :obj:`generator`.
 
         They have the attributes of the stored graphs, :obj:`x`, :obj:`edge_index` and :obj:`y`,
-        without transforms and filter. The constructor calls the method with a generator of the seed
-        and the split, and stores the graphs."""
+        without transforms and filter. The constructor stores the graphs of
+        ``numpy.random.default_rng([seed, number])``, with the number 0 of train, 1 of val and 2 of
+        test."""
         if self.name == 'CLUSTER':
             return (_cluster(generator) for _ in range(self.num_graphs))
         patterns = _patterns(np.random.default_rng(self.seed))

@@ -125,10 +125,11 @@ class FeatureMap(torch.nn.Module):
 
     @property
     def map(self) -> Map:
-        r"""Returns the object that computes the features and their gradients inside the operators.
-        Its :attr:`name` is the :obj:`feature_map` of
-        :meth:`~torch_geometric_lgt.functional.kernel_attention`, which also takes this module's
-        :attr:`projection`.
+        r"""Returns the object that computes the features and their gradients for the attention
+        layers. Its :attr:`name` is the argument :obj:`feature_map` of
+        :meth:`~torch_geometric_lgt.functional.kernel_attention` for the same map. That function
+        takes the :attr:`projection` of this module, and for a learned map the :meth:`logits` of
+        queries and keys in their place.
 
         Example:
             >>> from torch_geometric_lgt.nn import FeatureMap
@@ -172,7 +173,13 @@ class FeatureMap(torch.nn.Module):
     def head_projection(self) -> Tensor | None:
         r"""Returns the vectors :math:`s_h \mathbf{w}_{hm}` ``[H, M, C]`` of a map of kind
         :obj:`"learned"`, with gradients: :attr:`scale` ``[H]`` times :attr:`weight` ``[H, M, C]``.
-        Returns :obj:`None` for other kinds, whose random vectors are the :attr:`projection`."""
+        Returns :obj:`None` for other kinds, whose random vectors are the :attr:`projection`.
+
+        Example:
+            >>> from torch_geometric_lgt.nn import FeatureMap
+            >>> FeatureMap('learned', channels=8, num_features=4).head_projection().shape
+            torch.Size([1, 4, 8])
+        """
         return self.scale[:, None, None] * self.weight if self.is_learned else None
 
     def forward(self, x: Tensor) -> Tensor:

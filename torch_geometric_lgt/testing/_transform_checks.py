@@ -29,8 +29,8 @@ def check_transform(
 ) -> None:
     r"""Checks the promises of this package's transforms, on random graphs.
 
-    The transform must add an attribute with one row for each node or for each edge, known by their
-    number, and draw no random numbers. What is checked:
+    The transform must add an attribute with one row for each node or for each edge, and draw no
+    random numbers. The number of rows tells which of both it is. What is checked:
 
     * The input graph and the global random state do not change.
     * Two runs give equal values. So do a deep copy and an unpickled copy of the transform.

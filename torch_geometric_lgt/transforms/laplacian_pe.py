@@ -245,8 +245,8 @@ class RandomSignFlip(BaseTransform):
         returns the graph or the batch of graphs.
 
         Raises:
-            ValueError: If the data has no such nodes or attribute, or a worker process has a
-                :obj:`generator`.
+            ValueError: If the data has no such nodes or attribute, or a worker process of a loader
+                calls a transform that has a :obj:`generator`.
         """
         if self.generator is not None and get_worker_info() is not None:
             raise ValueError(

@@ -26,8 +26,9 @@ class NodeDegree(BaseTransform):
     degrees of the full graph, which are what the argument :obj:`degree` of layers and models
     expects. On a graph that has each edge once in both directions and no self loops, a layer
     without this argument counts the same degrees. On a directed graph they are neither the
-    in-degrees nor the out-degrees: sums over edges need ``weighted=True`` or a pair, see
-    :meth:`DIFFormer.forward` and :meth:`SGFormer.forward`.
+    in-degrees nor the out-degrees. There :class:`~torch_geometric_lgt.nn.SGFormer` needs
+    ``weighted=True``, and :class:`~torch_geometric_lgt.nn.DIFFormer` the pair that
+    :meth:`DIFFormer.forward` describes.
 
     With :obj:`weighted`, the degree is the sum of the weights of a node's incoming edges over all
     edge types, without self loops; repeated edges count each time. Weights are the edge attribute

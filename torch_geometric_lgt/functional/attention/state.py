@@ -63,7 +63,7 @@ class AttentionState:
             sample, and outputs are the mean over the samples. (default: :obj:`1`)
         query_squares (torch.Tensor, optional): ``[B, H]``, :math:`\sum_j \|\mathbf{q}_j\|^2` over
             the queries of the same nodes, for the Frobenius norms of SGFormer and DIFFormer.
-            (default: :obj:`None`, 0, for other attentions)
+            (default: :obj:`None`, zeros, as other attentions do not read them)
 
     Raises:
         ValueError: If the shapes of the tensors do not fit each other.
@@ -315,8 +315,9 @@ class AttentionState:
 
     def scaled(self, factor: Tensor) -> 'AttentionState':
         r"""Returns this state with features multiplied by :obj:`factor` ``[B, H, M]``, as SGFormer
-        and DIFFormer divide by their norms. Merge and reduce states first: the factor stays in the
-        sums, and sums with different factors do not add up, without an error.
+        and DIFFormer divide by their norms. Call :meth:`merge` and :meth:`all_reduce` before this
+        method: the factor stays in the sums, and a merge of states with different factors is wrong
+        without an error.
 
         Raises:
             ValueError: If :obj:`factor` has another shape.

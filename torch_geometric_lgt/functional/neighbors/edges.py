@@ -186,9 +186,9 @@ def sorted_edges(
         num_dst (int): The number of targets.
         backward (bool, optional): Whether the edges are also sorted by source. If :obj:`False`,
             each backward pass sorts them. (default: :obj:`None`, whether gradients are enabled)
-        edge_weight (torch.Tensor, optional): The weights ``[E]`` of the edges, for a sparse matrix
-            without values in the order of its rows. (default: :obj:`None`, the values of a sparse
-            matrix if it has some)
+        edge_weight (torch.Tensor, optional): The weights ``[E]`` of the edges. For a sparse matrix,
+            which must have no values then, they are in the order of its rows. (default:
+            :obj:`None`, the values of a sparse matrix if it has some)
 
     Returns:
         SortedEdges

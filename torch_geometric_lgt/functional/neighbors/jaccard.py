@@ -24,7 +24,7 @@ def jaccard(
     with :math:`\mathcal{N}_i` the distinct neighbours of :math:`i` without :math:`i` itself. The
     index is 0 if neither node has a neighbour, and 1 for a node with neighbours paired with itself.
 
-    A pair takes as many steps as the smaller of its two degrees, and equal pairs are counted once;
+    A pair takes as many steps as the smaller of its two degrees, and equal pairs are computed once;
     memory is :math:`O(N + E + P)`. With numba installed, a process compiles the function as soon as
     all of its calls together have taken about four million such steps; from then on it uses all
     threads.

@@ -120,8 +120,9 @@ class DegreeMaskedAttention(KernelLayer):
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
                 sources and targets.
             degree (torch.Tensor or tuple, optional): The degrees of the nodes, ``[N]`` of an
-                integer dtype; a pair for a pair :obj:`x`, also with :obj:`state`. (default:
-                :obj:`None`, counted in :obj:`edge_index`)
+                integer dtype. A pair :obj:`x` needs a pair of them, also with a :obj:`state`,
+                which reads the degrees of targets only. (default: :obj:`None`, counted in
+                :obj:`edge_index`)
             batch (torch.Tensor or tuple, optional): The graph id of each node, in any order, or a
                 pair of such vectors for sources and targets. (default: :obj:`None`, one graph)
             edge_index (torch.Tensor or SparseTensor, optional): The edges ``[2, E]``, or a sparse

@@ -143,9 +143,9 @@ class DIFFormerConv(LinearLayer):
                 norms, instead of the keys of :obj:`x`; the sum over edges does not change.
                 (default: :obj:`None`)
             degree (torch.Tensor or tuple, optional): For a sampled subgraph, the degrees ``[N]`` in
-                the full graph, or sums of edge weights. A pair has the out-degrees of sources and
-                the in-degrees of targets, which a pair :obj:`x` needs. (default: :obj:`None`,
-                counted in the edges)
+                the full graph, or sums of edge weights; or a pair of the out-degrees of sources
+                and the in-degrees of targets. A pair :obj:`x` needs such a pair, and so does a
+                directed graph. (default: :obj:`None`, counted in the edges)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
             position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]``,

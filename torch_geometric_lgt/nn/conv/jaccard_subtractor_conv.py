@@ -196,9 +196,9 @@ class JaccardSubtractorConv(AttentionLayer):
         pair of it and of the scores :math:`\mathbf{s}_{ij}` ``[E, F_q]`` of the heads with queries
         and keys.
 
-        Values and scores of edges are in the order of :obj:`edge_index`, also of the
-        :attr:`edge_index` of :class:`~torch_geometric_lgt.functional.SortedEdges`. For a sparse
-        matrix they are in the order of its rows: by target, then by source.
+        Values and scores of edges are in the order of :obj:`edge_index`.
+        :class:`~torch_geometric_lgt.functional.SortedEdges` keep this order. For a sparse matrix
+        they are in the order of its rows: by target, then by source.
 
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
@@ -284,8 +284,15 @@ class JaccardSubtractorConv(AttentionLayer):
 
     def query_scales(self) -> list[float]:
         r"""Returns the factor of queries and keys for each head that has them:
-        :math:`C^{-1/4}` in heads with a softmax, so that the inner product of a query and a key,
-        both times the factor, is its logit; 1 in heads with the subtractor."""
+        :math:`C^{-1/4}` in heads with a softmax, whose logits are the inner products of queries and
+        keys that are both multiplied by the factor, and 1 in heads with the subtractor.
+
+        Example:
+            >>> from torch_geometric_lgt.nn import JaccardSubtractorConv
+            >>> conv = JaccardSubtractorConv(4, 4, heads=2, kernel=('softmax', 'subtractor'))
+            >>> conv.query_scales()
+            [0.8408964152537145, 1.0]
+        """
         scales = {'softmax': self.head_channels**-0.25, 'subtractor': 1.0}
         return [
             scales[branch.kernel]

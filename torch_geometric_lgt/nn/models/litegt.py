@@ -189,9 +189,9 @@ class LiteGT(StreamedModel):
         r"""Computes the scores of all nodes ``[N, F_out]``, edges ``[E, F_out]`` or graphs
         ``[B, F_out]``, by the :obj:`level` of the model.
 
-        Values of edges are in the order of :obj:`edge_index`, also of the :attr:`edge_index` of
-        :class:`~torch_geometric_lgt.functional.SortedEdges`. For a sparse matrix they are in the
-        order of its rows: by target, then by source.
+        Values of edges are in the order of :obj:`edge_index`, which
+        :class:`~torch_geometric_lgt.functional.SortedEdges` keep. For a sparse matrix they are in
+        the order of its rows: by target, then by source.
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.

@@ -80,8 +80,8 @@ class MGFormer(Recommender):
             :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}`. All layers share a module and its
             parameters. For separate parameters, assign a copy to the :attr:`feature_map` of each of
             :attr:`layers`. (default: :obj:`"simplex"`)
-        num_features (int, optional): Random or learned features per head, also of the default map.
-            (default: :obj:`None`, as many as channels of a key)
+        num_features (int, optional): Number of random or learned features per head of a map that
+            :obj:`feature_map` names. (default: :obj:`None`, as many as channels of a key)
         residual (bool, optional): If :obj:`False`, :math:`\mathbf{X}` is not added. (default:
             :obj:`True`)
         encoding_scale (float, optional): :math:`s`, the length of the rows of :math:`\mathbf{P}`;
@@ -306,7 +306,7 @@ class MGFormer(Recommender):
     def attention_states(self, edge_index: Adj | None = None) -> list[AttentionState]:
         r"""Builds for each layer the state of all nodes (sums over their keys), and returns a list.
 
-        With these states :meth:`get_embedding` returns the same rows. If it also gets
+        With these states :meth:`get_embedding` returns the same rows as without. If it also gets
         :obj:`nodes`, it computes the rows of these nodes only. Use states to serve a trained model.
         Use detached states to train with keys that are a few steps old.
 

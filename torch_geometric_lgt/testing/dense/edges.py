@@ -98,7 +98,7 @@ def edge_weights(
             targets with :obj:`False` get the weights of :obj:`"mean"`. Other kernels ignore it.
             (default: :obj:`None`, softmax for all)
         normalize (bool, optional): If :obj:`False`, Jaccard indices and distances are not divided
-            by their sum, also where it is 0. (default: :obj:`True`)
+            by their sum, and weights whose sum is 0 stay as they are. (default: :obj:`True`)
 
     Raises:
         ValueError: If :obj:`kernel` is unknown.

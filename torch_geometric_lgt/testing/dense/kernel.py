@@ -71,8 +71,8 @@ def attention_matrix(
 ) -> Tensor:
     r"""Computes the attention weights ``[N_t, N_s, H]`` of all keys for all queries: :math:`M_{ij}
     \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)`, divided by its sum over the keys :math:`j` in
-    the graph of query :math:`i`. The weights of a query whose sum is 0 are 0, as without a key in
-    its graph.
+    the graph of query :math:`i`. If the sum of a query is 0, its weights are 0. A graph without
+    keys is such a case.
 
     Args:
         phi_q (torch.Tensor): The features of the queries ``[N_t, H, M]``.
