@@ -8,8 +8,10 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import distributed_worker as worker
 import pytest
 import torch
+import torch.distributed as dist
 
 import torch_geometric_lgt
 from torch_geometric_lgt import nn
@@ -39,7 +41,7 @@ def blocks(path):
         ('README.md', 2),
         ('docs/attention.rst', 3),
         ('docs/index.rst', 1),
-        ('docs/processes.rst', 2),
+        ('docs/processes.rst', 3),
         ('docs/resume.rst', 5),
         ('docs/troubleshooting.rst', 3),
         ('docs/migrate/pyg.rst', 10),
@@ -76,6 +78,39 @@ def test_a_resumed_training_needs_all_of_its_checkpoint(saved, instead, monkeypa
     assert program.count(saved) == 1
     with pytest.raises(AssertionError):
         exec(program.replace(saved, instead), {})
+
+
+def test_two_processes_resume_by_the_program_of_the_page(tmp_path, start, exit_code):
+    program, folder = tmp_path / 'program.py', tmp_path / 'folder'
+    folder.mkdir()
+    program.write_text(blocks('docs/processes.rst')[-1])
+    command = ['--nproc-per-node=2', str(program)]
+    environment = {'TMPDIR': str(folder)}
+    code = exit_code(start(worker.torchrun, tmp_path / 'errors', command, environment))
+    assert code == 0, (tmp_path / 'errors').read_text()
+    assert len(list(folder.glob('*/checkpoint.pt'))) == 2
+
+
+@pytest.mark.parametrize(
+    ('saved', 'instead'),
+    [
+        ("optimizer.load_state_dict(saved['optimizer'])", 'pass'),
+        ("torch.set_rng_state(saved['rng'][rank])", 'pass'),
+        (
+            'AttentionMemory.load(folder / memory_file, model)\n        torch',
+            'model.attention_memory(all_neighbors)\n        torch',
+        ),
+    ],
+)
+def test_resumed_processes_need_all_of_their_checkpoint(saved, instead, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+    program = blocks('docs/processes.rst')[-1]
+    assert program.count(saved) == 1
+    try:
+        with pytest.raises(AssertionError):
+            exec(program.replace(saved, instead), {})
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
