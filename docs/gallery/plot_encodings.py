@@ -71,7 +71,7 @@ torch.equal(flipped.laplacian_pe.abs(), data.laplacian_pe.abs())
 #    * - :class:`~torch_geometric_lgt.transforms.SVDEncoding`
 #      - users and items, and directed graphs
 #    * - :class:`~torch_geometric_lgt.transforms.NodeDegree`
-#      - degrees of the whole graph, for sampled batches
+#      - degrees of an undirected graph, for batches with all neighbours
 #    * - :class:`~torch_geometric_lgt.transforms.JaccardScores`
 #      - edges between nodes with common neighbours, for ``LiteGT``
 #    * - :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`
@@ -89,6 +89,38 @@ prepared = prepare(data)
 batch = next(iter(NeighborLoader(prepared, [5, 5], batch_size=64)))
 assert torch.equal(batch.degree, prepared.degree[batch.n_id])
 batch
+
+# %%
+# Degrees of a directed graph
+# ---------------------------
+#
+# ``NodeDegree`` counts neighbours in both directions. These are the degrees of a model if the graph
+# has each edge once in both directions, and no self loops. Otherwise the scores of a batch are
+# wrong with them, without an error. Pass the pair of out- and in-degrees instead. The batch then
+# has the scores of the whole graph, here with repeated edges and self loops:
+from torch_geometric_lgt.nn import DIFFormer
+
+torch.manual_seed(0)
+directed = Data(x=torch.randn(80, 8), edge_index=torch.randint(80, (2, 300)))
+source, target = directed.edge_index
+directed.out_degree = torch.bincount(source, minlength=80)
+directed.in_degree = torch.bincount(target, minlength=80)
+
+model = DIFFormer(8, 16, 3, num_layers=2).eval()
+memory = model.attention_memory(NeighborLoader(directed, [-1], batch_size=40))
+batch = next(iter(NeighborLoader(NodeDegree()(directed), [-1, -1], batch_size=5)))
+
+
+def difference(degree):
+    states = memory.without(batch.n_id[:5])
+    with torch.no_grad():
+        part = model(batch.x, batch.edge_index, degree=degree, states=states, num_keys=5)[:5]
+        return (part - model(directed.x, directed.edge_index)[:5]).abs().max().item()
+
+
+assert difference((batch.out_degree, batch.in_degree)) < 1e-5
+print(f'NodeDegree: {difference(batch.degree):.2f}')
+print(f'the pair: {difference((batch.out_degree, batch.in_degree)):.0e}')
 
 # %%
 # Compute once
