@@ -173,8 +173,9 @@ class GPSConv(PyGGPSConv):
             (:class:`~torch_geometric_lgt.nn.SGFormerConv`), :obj:`"mean"`
             (:class:`~torch_geometric_lgt.nn.MeanAttention`), :obj:`"multihead"`
             (:class:`torch.nn.MultiheadAttention`, quadratic), :obj:`None` for message passing
-            alone, or a layer that takes :obj:`x`, :obj:`batch` and :obj:`batch_size`. (default:
-            :obj:`"kernel"`)
+            alone, or a layer that takes :obj:`x`, :obj:`batch` and :obj:`batch_size`. With
+            :obj:`"sgformer"` the nodes of a large graph hardly attend to each other, unless
+            :obj:`attn_kwargs` has ``'norm': 'row'``. (default: :obj:`"kernel"`)
         attn_kwargs (dict, optional): Further arguments of the attention that :obj:`attn_type`
             names, such as ``{'feature_map': 'learned'}``. (default: :obj:`None`, none)
 

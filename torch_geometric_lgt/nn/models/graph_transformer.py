@@ -113,11 +113,14 @@ class GraphTransformer(LayerwiseModel):
             :mod:`torch_geometric.nn`, or a function of its input and output channels. :obj:`None`
             for none. (default: :obj:`"GCNConv"`)
         conv_kwargs (dict, optional): Further arguments of the layer that :obj:`conv` names.
-            (default: :obj:`None`, none)
+            :obj:`"GINConv"` and other layers with an argument :obj:`nn` get an MLP of two layers
+            without it. Other required arguments must be here, such as :obj:`aggregators`,
+            :obj:`scalers` and :obj:`deg` of :obj:`"PNAConv"`. (default: :obj:`None`, none)
         attn_type (str or callable, optional): The attention: a name as in
             :class:`~torch_geometric_lgt.nn.GPSConv` except :obj:`"degree_masked"`, :obj:`None` for
-            none, or a function of channels and heads that returns a layer. (default:
-            :obj:`"kernel"`)
+            none, or a function of channels and heads that returns a layer. With :obj:`"sgformer"`
+            the nodes of a large graph hardly attend to each other, unless :obj:`attn_kwargs` has
+            ``'norm': 'row'``. (default: :obj:`"kernel"`)
         attn_kwargs (dict, optional): Further arguments of the attention that :obj:`attn_type`
             names. If one of them is a module, such as a :obj:`feature_map`, all layers use this
             module and its parameters; give a function as :obj:`attn_type` to make one for each
@@ -343,11 +346,13 @@ class GraphTransformer(LayerwiseModel):
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, for a
                 :obj:`conv` that takes them. (default: :obj:`None`, the values of a sparse matrix,
                 else 1)
-            degree, states, num_keys, process_group: For a sampled subgraph, see
-                :meth:`DIFFormer.forward`. Only :class:`torch_geometric.nn.GCNConv` reads degrees,
-                those that :meth:`SGFormer.forward` describes. In training with
-                :obj:`process_group`, batch normalisation uses the first :obj:`num_keys` nodes of
-                each process.
+            degree (torch.Tensor or tuple, optional): For a sampled subgraph, the degrees ``[N]`` in
+                the whole graph, or the pair of out- and in-degrees of a directed one. Only
+                ``conv='GCNConv'`` reads them, and of a pair the in-degrees, as
+                :meth:`SGFormer.forward` describes. (default: :obj:`None`, counted in the edges)
+            states, num_keys, process_group: What the attention to nodes outside the input needs, as
+                in :meth:`DIFFormer.forward`. In training with :obj:`process_group`, batch
+                normalisation uses the first :obj:`num_keys` nodes of each process.
             **encodings: Each encoding ``[N, F_p]`` by its name.
 
         Raises:
