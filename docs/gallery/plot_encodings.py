@@ -97,7 +97,9 @@ batch
 # ``NodeDegree`` counts neighbours in both directions. These are the degrees of a model if the graph
 # has each edge once in both directions, and no self loops. Otherwise the scores of a batch are
 # wrong with them, without an error. Pass the pair of out- and in-degrees instead. The batch then
-# has the scores of the whole graph, here with repeated edges and self loops:
+# has the scores of the whole graph. DIFFormer and NodeFormer count self loops and repeated
+# edges, as here. The GCN of ``SGFormer`` and ``GraphTransformer`` counts no self loops: apply
+# ``RemoveSelfLoops`` first.
 from torch_geometric_lgt.nn import DIFFormer
 
 torch.manual_seed(0)
