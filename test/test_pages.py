@@ -39,7 +39,7 @@ def blocks(path):
     ('page', 'number'),
     [
         ('README.md', 2),
-        ('docs/attention.rst', 3),
+        ('docs/attention.rst', 5),
         ('docs/index.rst', 1),
         ('docs/processes.rst', 3),
         ('docs/resume.rst', 5),
