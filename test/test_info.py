@@ -45,8 +45,8 @@ machine
   threads of torch      4
   CUDA of torch         none: built without CUDA
 kernels
-  attention, small      formulas that autograd records, in eager mode, up to 2^21 features
-  attention, large      operators over chunks of nodes
+  attention, small      plain PyTorch, up to 2^21 features (32,768 nodes with 64 each)
+  attention, large      chunks of nodes, which need less memory
   attention, CUDA       unused: no CUDA device
   Jaccard indices       numba
   Laplacian encodings   SciPy: pyamg is not installed, for large graphs

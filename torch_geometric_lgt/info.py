@@ -122,8 +122,8 @@ def _devices() -> dict[str, str]:
 
 def _kernels(extras: dict[str, str]) -> dict[str, str]:
     return {
-        'attention, small': 'formulas that autograd records, in eager mode, up to 2^21 features',
-        'attention, large': 'operators over chunks of nodes',
+        'attention, small': 'plain PyTorch, up to 2^21 features (32,768 nodes with 64 each)',
+        'attention, large': 'chunks of nodes, which need less memory',
         'attention, CUDA': _cuda_attention(extras['triton'] != MISSING),
         'Jaccard indices': _first(extras, 'numba', 'NumPy'),
         'Laplacian encodings': _first(extras, 'pyamg', 'SciPy') + ', for large graphs',
