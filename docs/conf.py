@@ -86,6 +86,12 @@ STREAMING = [
     'stream_local_branch',
     'uses_degrees',
 ]
+# Methods of PyG's message passing that end in an error: the layers have no messages.
+HOOKS = [
+    f'register_{step}_forward_{hook}'
+    for step in ('message', 'aggregate')
+    for hook in ('hook', 'pre_hook')
+]
 autodoc_default_options = {
     'members': True,
     'member-order': 'bysource',
@@ -93,7 +99,7 @@ autodoc_default_options = {
         'MessagePassing, Module, BaseTransform, InMemoryDataset, Dataset, FeatureStore, '
         'GraphStore, list, tuple'
     ),
-    'exclude-members': ', '.join(['extra_repr', *STREAMING]),
+    'exclude-members': ', '.join(['extra_repr', *HOOKS, *STREAMING]),
 }
 autodoc_typehints = 'signature'
 autodoc_preserve_defaults = True  # plain_call, not its address
@@ -123,7 +129,14 @@ API_PAGES = {
 def summary(value: object) -> str:
     """Returns the first sentence of the docstring."""
     paragraph = (inspect.getdoc(value) or '').split('\n\n')[0] if callable(value) else ''
-    return re.split(r'(?<!Eq)\.\s', ' '.join(paragraph.split()))[0].rstrip('.:')
+    return re.split(r'(?<!Eq)\.\s', ' '.join(paragraph.split()))[0].rstrip('.:,')
+
+
+def has_no_noise(value: object) -> bool:
+    """Tells whether a layer inherits the draw of Gumbel noise without an argument for it."""
+    return hasattr(value, 'key_noise') and (
+        'num_gumbel_samples' not in inspect.signature(value).parameters
+    )
 
 
 def write_api_page(name: str, title: str, folder: Path) -> None:
@@ -143,6 +156,8 @@ def write_api_page(name: str, title: str, folder: Path) -> None:
             else 'autodata'
         )
         entries += ['', f'.. {directive}:: {path}']
+        if has_no_noise(value):
+            entries.append('   :exclude-members: +key_noise')
     lines = [heading, '=' * len(heading), '', *table, *entries]
     write_page(folder / f'{name}.rst', '\n'.join(lines) + '\n')
 
