@@ -17,9 +17,8 @@ class MappedGraph(FeatureStore, GraphStore):
 
     Data is read from disk when it is used, and the system may drop unused parts from memory.
     :class:`~torch_geometric_lgt.loader.NeighborLoader` and
-    :class:`~torch_geometric_lgt.loader.LinkNeighborLoader` take the graph as their data. PyG's own
-    loaders take it twice, as feature store and graph store, and PyG's loader of nodes also needs
-    the seed nodes as :obj:`input_nodes`.
+    :class:`~torch_geometric_lgt.loader.LinkNeighborLoader` take the graph as their data. They need
+    no compiled sampler, and those of PyG's own loaders refuse the node ids in int32 of these files.
 
     Attributes of nodes keep the dtypes they were written in. The files cannot be changed through
     this class. A pickled graph has the folder and the checksums, not the data: a process that

@@ -41,7 +41,8 @@ class StreamedModel(Module):
 
         Args:
             loader (torch_geometric.loader.NeighborLoader): A loader of one graph with
-                ``num_neighbors=[-1]``. Its data, batch size and workers are used.
+                ``num_neighbors=[-1]``. Its data, batch size and workers are used, its
+                :obj:`input_nodes` are not.
             folder (str or Path, optional): A folder for the outputs of all layers. In the end it
                 has the file of the scores only, which the returned tensor memory-maps. An
                 interrupted run with the same model and data resumes there. (default: :obj:`None`,

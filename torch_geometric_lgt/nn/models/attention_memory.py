@@ -33,10 +33,12 @@ class AttentionMemory:
     the whole graph. Afterwards the keys outside the batch belong to the old parameters; build the
     memory again every few steps. It takes one pass over the graph for each layer.
 
-    The method :obj:`attention_memory` of a model builds the memory. It stores the inputs of the
-    layers, in files if the method gets a folder. If the model is in training mode, the noise of
-    NodeFormer is drawn once for each node, when the memory is built. A batch gets the states from
-    :meth:`without`. The method and :meth:`load` call the constructor.
+    The method :obj:`attention_memory` of a model builds the memory, and :meth:`load` reads one; do
+    not call the constructor. The memory stores the inputs of the layers, in files if the method
+    gets a folder. It has no dropout, as in evaluation. If the model is in training mode, the noise
+    of NodeFormer is drawn once for each node, when the memory is built. A batch gets the states
+    from :meth:`without`. For a network of your own, :doc:`/generated/gallery/plot_large_graph` has
+    the same by hand.
 
     Attributes:
         states (list): The :class:`~torch_geometric_lgt.functional.AttentionState` of all nodes in
