@@ -41,6 +41,7 @@ def blocks(path):
         ('README.md', 2),
         ('docs/attention.rst', 5),
         ('docs/index.rst', 1),
+        ('docs/install.rst', 1),
         ('docs/processes.rst', 3),
         ('docs/resume.rst', 5),
         ('docs/troubleshooting.rst', 3),
