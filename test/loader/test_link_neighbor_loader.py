@@ -169,6 +169,7 @@ def test_both_ends_of_a_pair_share_a_subgraph(amount, hetero):
     assert numbers.equal(torch.arange(numbers.numel()) % 10)
 
 
+@pytest.mark.sparse
 def test_links_of_an_adjacency_matrix():
     data = ToSparseTensor()(graph())
     batches = list(LinkNeighborLoader(data, [1], batch_size=50))

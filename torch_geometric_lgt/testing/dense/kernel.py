@@ -36,9 +36,6 @@ def feature_map(
         >>> feature_map('elu', torch.tensor([-1., 0., 2.]))
         tensor([0.3679, 1.0000, 3.0000])
     """
-    check_known('kind', kind, KINDS)
-    if projection is None and kind in ('softmax', 'fourier'):
-        raise ValueError(f"'projection' must be given for the random features {kind!r} (got None)")
     if kind == 'elu':
         return torch.where(x > 0, x + 1, x.exp())
     if kind == 'relu':
@@ -55,6 +52,9 @@ def feature_map(
             * r**power
         )
         return torch.where(dead, torch.zeros_like(out), out)
+    check_known('kind', kind, KINDS)
+    if projection is None:
+        raise ValueError(f"'projection' must be given for the random features {kind!r} (got None)")
     angle = torch.einsum('mc,...c->...m', projection, x)
     half = (x * x).sum(-1, keepdim=True) / 2
     if kind == 'fourier':
