@@ -64,9 +64,10 @@ def segments(
             f"'batch' must hold int64 graph ids (got {batch.dtype}); convert it with batch.long()"
         )
     if batch.dim() != 1 or batch.numel() != num_nodes:
+        hint = "; give edges as 'edge_index'" if batch.dim() == 2 and batch.size(0) == 2 else ''
         raise ValueError(
             f"'batch' must hold one graph id per node (got shape {tuple(batch.shape)} for "
-            f'{num_nodes} nodes)'
+            f'{num_nodes} nodes){hint}'
         )
     if device is not None and batch.device != device:
         raise ValueError(

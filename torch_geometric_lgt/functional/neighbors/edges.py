@@ -81,6 +81,17 @@ def weighted_edges(
     return edges, edge_weight
 
 
+def check_edge_shape(edge_index: Tensor, argument: str, vector_hint: str = '') -> None:
+    r"""Raises a ValueError unless the tensor :obj:`edge_index` has the shape ``[2, E]``. For a
+    vector the message ends in :obj:`vector_hint`."""
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        is_transposed = edge_index.dim() == 2 and edge_index.size(1) == 2
+        hint = '; transpose it' if is_transposed else vector_hint if edge_index.dim() == 1 else ''
+        raise ValueError(
+            f'{argument!r} must have shape [2, E] (got {tuple(edge_index.shape)}){hint}'
+        )
+
+
 def check_edge_weight(weight: Tensor | None) -> None:
     r"""Raises a ValueError if a weight ``[E]`` is negative, infinite or NaN. Code that is compiled
     or captured is not checked."""
@@ -142,11 +153,7 @@ def _weights_of(value: Tensor, argument: str) -> Tensor | None:
 def _checked(edge_index: Tensor, num_src: int, num_dst: int, argument: str) -> Tensor:
     r"""Returns edges ``[2, E]`` in int64. Raises a ValueError if the shape, the dtype or an id is
     wrong."""
-    if edge_index.dim() != 2 or edge_index.size(0) != 2:
-        hint = '; transpose it' if edge_index.dim() == 2 and edge_index.size(1) == 2 else ''
-        raise ValueError(
-            f'{argument!r} must have shape [2, E] (got {tuple(edge_index.shape)}){hint}'
-        )
+    check_edge_shape(edge_index, argument)
     if edge_index.dtype not in (torch.long, torch.int32):
         raise ValueError(
             f'{argument!r} must hold int64 node ids (got {edge_index.dtype}); convert it with '

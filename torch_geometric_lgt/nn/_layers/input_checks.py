@@ -8,6 +8,7 @@ from torch.nn import Linear
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edges import check_edge_shape
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 
 
@@ -114,6 +115,14 @@ def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str
         )
     if x.device != weight.device:
         check_devices(weight.device, **{name: x})
+
+
+def check_edge_index(edge_index: Any) -> None:
+    r"""Raises a ValueError if :obj:`edge_index`, an argument before :obj:`batch`, is a dense tensor
+    that is not ``[2, E]``. Layers and models check it also where they do not read the edges, so
+    that ``layer(x, batch)`` is an error. Other formats are accepted."""
+    if isinstance(edge_index, Tensor) and edge_index.layout == torch.strided:
+        check_edge_shape(edge_index, 'edge_index', '; give the batch vector as batch=batch')
 
 
 def check_edge_attr(

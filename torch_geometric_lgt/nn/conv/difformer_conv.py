@@ -10,7 +10,11 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weig
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import node_to_graph
 from torch_geometric_lgt.nn._layers.attention_layer import position_pair
-from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_unused
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_devices,
+    check_edge_index,
+    check_unused,
+)
 from torch_geometric_lgt.nn._layers.linear_layer import LinearLayer
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
@@ -159,6 +163,7 @@ class DIFFormerConv(LinearLayer):
                 :obj:`edge_weight` is given with ``use_graph=False``. If :obj:`position` is missing
                 in a layer with :obj:`position_channels`, or given to another one.
         """
+        check_edge_index(edge_index)
         if not self.use_graph:
             check_unused(edge_weight, 'with use_graph=False')
         if self.kernel == 'sigmoid' and state is not None:

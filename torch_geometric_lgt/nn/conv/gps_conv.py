@@ -14,7 +14,11 @@ from torch_geometric.utils import to_dense_batch
 from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._layers.input_checks import check_batch_arguments, check_sizes
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_batch_arguments,
+    check_edge_index,
+    check_sizes,
+)
 from torch_geometric_lgt.nn._layers.linear_parts import remove_parts
 from torch_geometric_lgt.nn.attention.degree_masked_attention import DegreeMaskedAttention
 from torch_geometric_lgt.nn.attention.mean_attention import MeanAttention
@@ -265,6 +269,8 @@ class GPSConv(PyGGPSConv):
             ValueError: If ``attn_type='multihead'`` or a layer without attention gets a
                 :obj:`state` or :obj:`attn_arguments`, or these do not fit the attention.
         """
+        if self.conv is None:
+            check_edge_index(edge_index)
         local = None if self.conv is None else self.conv(x, edge_index, **kwargs)
         attended = self.attend(x, batch, batch_size, state, **(attn_arguments or {}))
         return self.combine(x, local, attended, {'batch': batch} if self.norm_with_batch else {})

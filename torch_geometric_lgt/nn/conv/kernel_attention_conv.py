@@ -12,7 +12,7 @@ from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._layers.input_checks import check_unused
+from torch_geometric_lgt.nn._layers.input_checks import check_edge_index, check_unused
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.relational_bias import RelationalBias
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
@@ -236,6 +236,7 @@ class KernelAttentionConv(KernelLayer):
                 :obj:`position` is missing in a layer with :obj:`position_channels`, or given to
                 another one.
         """
+        check_edge_index(edge_index)
         if self.relational_bias is None:
             check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")
             out = self._attend(x, (None, None), batch, batch_size, state, position=position)

@@ -2,6 +2,7 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn._layers.input_checks import check_edge_index
 from torch_geometric_lgt.nn._layers.linear_layer import LinearLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -130,6 +131,7 @@ class SGFormerConv(LinearLayer):
             ValueError: If a shape, dtype or device does not fit the layer. If :obj:`position` is
                 missing in a layer with :obj:`position_channels`, or given to another one.
         """
+        check_edge_index(edge_index)
         return self._attend(x, batch, batch_size, state, None, position)
 
     def __repr__(self) -> str:

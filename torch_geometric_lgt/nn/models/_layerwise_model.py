@@ -8,8 +8,12 @@ from torch import Tensor
 from torch.nn import ModuleList
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
-from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_features
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_devices,
+    check_edge_index,
+    check_features,
+)
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._graph_context import Edges, GraphContext
 from torch_geometric_lgt.nn.models._streamed_model import StreamedModel
@@ -179,6 +183,8 @@ class LayerwiseModel(StreamedModel):
                     "'attn_type' must be an attention with the method 'attention_scores' (got "
                     f'{type(attention).__name__})'
                 )
+        num_nodes = inputs[0].size(0)
+        pairs = weighted_edges(pairs, num_nodes, num_nodes, argument='pairs')[0]
         return [
             attention.attention_scores(z, pairs, batch)
             for attention, z in zip(self.attentions, inputs, strict=True)
@@ -186,9 +192,10 @@ class LayerwiseModel(StreamedModel):
         ]
 
     def _check_inputs(self, x: Tensor, edge_index: Edges) -> None:
-        r"""Checks the features, and the device of the edges, before edges are compared with the
-        number of nodes."""
+        r"""Checks the features, and shape and device of the edges, before edges are compared with
+        the number of nodes."""
         check_features(x, self.lin_in, self.in_channels)
+        check_edge_index(edge_index)
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
 
     def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
