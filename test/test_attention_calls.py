@@ -21,6 +21,7 @@ from torch_geometric_lgt.nn import (
     SGFormer,
     SGFormerConv,
 )
+from torch_geometric_lgt.nn import GPSConv as GPS
 
 BATCH = torch.tensor([0, 1, 0, 0, 2, 2, 2, 1, 1, 2, 0, 0])
 EDGES = torch.randint(12, (2, 40), generator=torch.Generator().manual_seed(0))
@@ -78,7 +79,7 @@ def weighted_sums(call):
     rows = call.rows(torch.randperm(call.num_targets))
     out = torch.zeros(call.num_targets, *rows.value.shape[1:]).double()
     out[rows.targets] = torch.einsum('iph,phd->ihd', rows.weight, rows.value)
-    return out.flatten(1) if call.layer.concat else out.mean(1)
+    return out.flatten(1) if getattr(call.layer, 'concat', True) else out.mean(1)
 
 
 @pytest.mark.parametrize('name', LAYERS)
@@ -142,8 +143,8 @@ def test_layers_in_the_layers_of_others():
     assert row['layer'] == 'attn.conv'
     with recorded_calls(gps, (x, EDGES), {'batch': batch}) as (calls, _):
         assert (calls[0].rows(torch.arange(12)).is_candidate == (batch[:, None] == batch)).all()
-    (row,) = attention_report(GPSConv(8, DIFFormerConv(8, 8)), x, EDGES)
-    assert row['layer'] == 'conv'
+    local, attention = attention_report(GPSConv(8, DIFFormerConv(8, 8)), x, EDGES)
+    assert (local['layer'], attention['layer']) == ('conv', 'attn')
 
 
 def test_layers_of_a_heterogeneous_model():
@@ -281,7 +282,8 @@ class Unused(torch.nn.Module):
 
 def test_what_cannot_be_measured_is_named():
     x = torch.randn(12, 6)
-    layers = ', '.join(sorted({type(layer).__name__ for layer, _ in LAYERS.values()}))
+    names = sorted({type(layer).__name__ for layer, _ in LAYERS.values()})
+    layers = ', '.join([*names, 'MultiheadAttention'])
     for model in (torch.nn.Linear(6, 8), None):
         with pytest.raises(ValueError, match=f"'model' must have an .* one of {layers} .got"):
             attention_report(model, x)
@@ -295,3 +297,69 @@ def test_what_cannot_be_measured_is_named():
     states = [model.convs[0].attention_state(model.input_layer(x)).detach()]
     with pytest.raises(ValueError, match="'state' must be None in the call of convs"):
         attention_report(model, x, EDGES, states=states)
+
+
+class PlainNetwork(torch.nn.Module):
+    """Torch's layer on the nodes of one graph, without padding."""
+
+    def __init__(self, batch_first=True):
+        super().__init__()
+        self.attn = torch.nn.MultiheadAttention(6, 2, bias=False, batch_first=batch_first)
+
+    def forward(self, x):
+        z = x if self.attn.batch_first else x[:, None]
+        return self.attn(z, z, z)[0].view_as(x)
+
+
+MULTIHEAD = {
+    'GraphTransformer': (
+        GraphTransformer(6, 8, 3, heads=2, attn_type='multihead'),
+        (EDGES, BATCH),
+    ),
+    'gated': (GraphTransformer(6, 8, 3, attn_type='multihead', gate=True), (EDGES,)),
+    'GPSConv': (GPS(6, None, 2, attn_type='multihead'), (EDGES, BATCH)),
+    "PyG's GPSConv": (GPSConv(6, GCNConv(6, 6), 2), (EDGES, BATCH.sort()[0])),
+    'own': (PlainNetwork(), ()),
+    'own, nodes first': (PlainNetwork(batch_first=False), ()),
+}
+
+
+@pytest.mark.parametrize('name', MULTIHEAD)
+def test_calls_of_multihead_attention(name):
+    """Weights and values give the output of torch's layer before its output projection."""
+    model, args = MULTIHEAD[name]
+    model = model.double()
+    x = torch.randn(12, 6).double()
+    with torch.no_grad(), recorded_calls(model, (x, *args), {}) as (calls, _):
+        assert len(calls) == sum(
+            isinstance(layer, torch.nn.MultiheadAttention) for layer in model.modules()
+        )
+        for call in calls:
+            out = call.layer.module.out_proj(weighted_sums(call))
+            torch.testing.assert_close(out, call.output)
+    row = attention_report(model, x, *args)[0]
+    assert row['feature error'] is None
+    assert 0 < row['others'] < 1
+    assert 0 < row['entropy'] < 1
+    assert row['query'] > 0
+
+
+def test_a_length_of_multihead_attention():
+    model = PlainNetwork().double()
+    x = torch.randn(12, 6).double()
+    q = torch.nn.functional.linear(x, model.attn.in_proj_weight[:6]).unflatten(1, (2, 3))
+    expected = (q / 3**0.25).norm(dim=2).mean()
+    assert attention_report(model, x)[0]['query'] == pytest.approx(float(expected.detach()))
+
+
+def test_multihead_attention_to_other_nodes_is_no_call():
+    class Pooling(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attn = torch.nn.MultiheadAttention(6, 2, batch_first=True)
+
+        def forward(self, x):
+            return self.attn(x[:1], x, x)[0]
+
+    with pytest.raises(ValueError, match=r"'model' must call one of its attention layers, attn"):
+        attention_report(Pooling(), torch.randn(12, 6))

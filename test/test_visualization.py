@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric_lgt.diagnostics import AttentionReport, attention_report
 from torch_geometric_lgt.nn import (
     DIFFormer,
+    GraphTransformer,
     JaccardSubtractorConv,
     KernelAttentionConv,
     LiteGT,
@@ -282,6 +283,16 @@ def test_calls_over_other_nodes_are_named(data):
     users = Data(edge_index=edges, y=y)
     with pytest.raises(ValueError, match=r"over the 7 nodes of 'data' .got layers.0 with 7 .* 3 t"):
         plot_latent_structure(MGFormer(3, 4, 8), users, args=[edges])
+
+
+def test_multihead_attention(data):
+    """Its weights are drawn for one graph; several are sorted before they reach torch's layer."""
+    model = GraphTransformer(6, 8, 2, attn_type='multihead').eval()
+    structure = drawn(model, data)[0]
+    assert 0 < structure['edge mass'] < 1
+    batch = torch.arange(data.num_nodes) % 2
+    with pytest.raises(ValueError, match=r"'batch' must be None for blocks\.\d\.attn"):
+        plot_latent_structure(model, data, batch=batch)
 
 
 def test_without_matplotlib_the_extra_is_named(data, tmp_path, monkeypatch):

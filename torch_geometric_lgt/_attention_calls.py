@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, MultiheadAttention
 
 from torch_geometric_lgt import nn
+from torch_geometric_lgt._multihead_calls import self_attention_call
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees
@@ -24,7 +25,10 @@ from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, posit
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._streaming.stream import evaluation
 
-LAYERS = [name for name in nn.__all__ if issubclass(getattr(nn, name), AttentionLayer)]
+LAYERS = [
+    *(name for name in nn.__all__ if issubclass(getattr(nn, name), AttentionLayer)),
+    MultiheadAttention.__name__,
+]
 
 
 class AttentionRows(NamedTuple):
@@ -57,7 +61,7 @@ class AttentionCall:
 
     Args:
         name (str): The path of the layer in its model.
-        layer (AttentionLayer): The layer.
+        layer (AttentionLayer or SelfAttention): The layer.
         arguments (dict): The arguments of its :meth:`forward` by name.
         output (torch.Tensor): What it returned, ``[N_t, F_out]``.
     """
@@ -204,16 +208,16 @@ def recorded_calls(
     as before the call.
 
     Raises:
-        ValueError: If the model has no attention layer of this package, or calls none.
+        ValueError: If the model has no attention layer that can be measured, or calls none.
     """
     layers = {
         name.replace('_orig_mod.', ''): layer  # torch.compile adds this part
         for name, layer in (model.named_modules() if isinstance(model, Module) else ())
-        if isinstance(layer, AttentionLayer)
+        if isinstance(layer, AttentionLayer | MultiheadAttention)
     }
     if not layers:
         raise ValueError(
-            f"'model' must have an attention layer, one of {', '.join(LAYERS)} (got "
+            f"'model' must have an attention layer, one of {', '.join(LAYERS)} (got none in "
             f'{type(model).__name__})'
         )
     calls: list[AttentionCall] = []
@@ -247,10 +251,15 @@ def _recorder(name: str, calls: list[AttentionCall]) -> Callable[..., None]:
 
     def record(layer: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         bound = inspect.signature(layer.forward).bind(*args, **kwargs)
+        arguments = dict(bound.arguments)
         output = output[0] if isinstance(output, tuple) else output  # without the scores of edges
-        calls.append(
-            AttentionCall(name or type(layer).__name__, layer, dict(bound.arguments), output)
-        )
+        path = name or type(layer).__name__
+        if isinstance(layer, MultiheadAttention):
+            call = self_attention_call(layer, arguments, output)
+            if call is None:
+                return
+            layer, arguments, output = call
+        calls.append(AttentionCall(path, layer, arguments, output))
 
     return record
 

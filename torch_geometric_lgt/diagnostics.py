@@ -63,14 +63,15 @@ def attention_report(
     r"""Measures on sampled nodes what each attention layer of a model contributes, in one forward
     pass in evaluation mode.
 
-    The model may be any module with attention layers of this package:
+    The model may be any module with these attention layers:
     :class:`~torch_geometric_lgt.nn.KernelAttentionConv`,
     :class:`~torch_geometric_lgt.nn.DIFFormerConv`, :class:`~torch_geometric_lgt.nn.SGFormerConv`,
     :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`,
     :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`,
-    :class:`~torch_geometric_lgt.nn.AdjacencyMaskedAttention` and
-    :class:`~torch_geometric_lgt.nn.MeanAttention`. The report has a row for each call of
-    such a layer.
+    :class:`~torch_geometric_lgt.nn.AdjacencyMaskedAttention`,
+    :class:`~torch_geometric_lgt.nn.MeanAttention`, and :class:`torch.nn.MultiheadAttention` where
+    the nodes of a graph attend to each other, as with ``attn_type='multihead'`` and in PyG's
+    ``GPSConv``. The report has a row for each call of such a layer.
 
     ===================  ===========================================================================
     measure              meaning
@@ -102,7 +103,7 @@ def attention_report(
         AttentionReport: A list with a dictionary for each call of a layer.
 
     Raises:
-        ValueError: If the model has no attention layer of this package, or calls none. If a layer
+        ValueError: If the model has none of these attention layers, or calls none. If a layer
             reads a state, or :obj:`num_rows` is not positive.
 
     Example:

@@ -3,6 +3,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt._attention_calls import AttentionCall
+from torch_geometric_lgt._multihead_calls import SelfAttention
 
 
 def mean_weight(call: AttentionCall, rows: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
@@ -15,12 +16,18 @@ def mean_weight(call: AttentionCall, rows: Tensor, num_nodes: int) -> tuple[Tens
 
     Raises:
         ValueError: If the call has other nodes than the data, or no node of :obj:`rows` attends to
-            any node.
+            any node. If :class:`torch.nn.MultiheadAttention` got several graphs, whose order may be
+            another.
     """
     if call.x_src.size(0) != num_nodes or call.num_targets != num_nodes:
         raise ValueError(
             f"'layer' must be a call over the {num_nodes} nodes of 'data' (got {call.name} with "
             f'{call.x_src.size(0)} sources and {call.num_targets} targets)'
+        )
+    if isinstance(call.layer, SelfAttention) and call.arguments['batch'].any():
+        raise ValueError(
+            f"'batch' must be None for {call.name}, a MultiheadAttention, which gets the nodes "
+            'sorted by graph (got several graphs)'
         )
     read = call.rows(rows)
     if read.targets.numel() == 0:
