@@ -29,7 +29,9 @@ def write_graph(
 
     Edges are stored sorted by target, as int32 if all node ids fit in it. Each node attribute is a
     file. In addition to the arguments, which may be memory-mapped, writing takes :math:`O(N)`
-    memory. The folder appears when it is complete, with a checksum for each file.
+    memory. The folder appears when it is complete, with a checksum for each file. An empty file,
+    ``.NAME.lock`` beside a folder ``NAME``, keeps two processes from writing it at once. It stays,
+    and may be deleted when no process writes.
 
     Args:
         folder (str or Path): The folder to write: a path where nothing is yet, or an empty folder

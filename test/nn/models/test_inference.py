@@ -307,7 +307,7 @@ def test_raises(tmp_path):
         model.inference(loader(Data(edge_index=data.edge_index, num_nodes=N)))
     model.inference(loader(data), tmp_path)
     with pytest.raises(
-        ValueError, match="'folder' must be empty or of a run with the same model and graph"
+        ValueError, match=r'of a run with other parameters, settings or data\); delete the folder'
     ):
         BACKBONES['difformer']().double().inference(loader(data), tmp_path)
     other = tmp_path / 'other'

@@ -247,11 +247,13 @@ class LayerwiseModel(StreamedModel):
         keys) of all nodes, with which a batch attends to the whole graph.
 
         If :obj:`folder` is given, it has the inputs of the layers, which the memory maps from their
-        files. An earlier memory in the folder is replaced by new files. As long as an
-        :class:`AttentionMemory` of the earlier files exists, it keeps its values and the disk keeps
-        its files. A later :meth:`inference` of the same parameters in this folder reads the files
-        and removes them; the memory keeps its values. :meth:`AttentionMemory.save` writes a memory
-        to a file of its own.
+        files. An earlier memory in the folder, also of other parameters, is replaced by new files.
+        As long as an :class:`AttentionMemory` of the earlier files exists, it keeps its values and
+        the disk keeps its files. :meth:`AttentionMemory.save` writes a memory to a file of its own.
+
+        A later :meth:`inference` of the same parameters in this folder reads the files, and leaves
+        its scores in their place; the memory keeps its values. The scores are never overwritten:
+        for the next memory delete the folder, or give another one.
 
         Args:
             loader (torch_geometric.loader.NeighborLoader): As in :meth:`inference`.

@@ -45,8 +45,9 @@ class StreamedModel(Module):
                 :obj:`input_nodes` are not.
             folder (str or Path, optional): A folder for the outputs of all layers. In the end it
                 has the file of the scores only, which the returned tensor memory-maps. An
-                interrupted run with the same model and data resumes there. (default: :obj:`None`,
-                in memory)
+                interrupted run with the same model and data resumes there. After more training give
+                another folder, or delete this one: scores are not overwritten. (default:
+                :obj:`None`, in memory)
             progress_bar (bool, optional): If :obj:`True`, shows progress. (default: :obj:`False`)
 
         Returns:

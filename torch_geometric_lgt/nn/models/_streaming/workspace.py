@@ -26,6 +26,7 @@ from torch_geometric_lgt._io import (
 
 KIND = 'streamed_state'
 RESULT = 'scores'
+REMEDY = 'delete the folder if its files are no longer needed, or give another one'
 LOCK = '.lock'
 PROGRESS = 'progress.json'
 SAVE_SECONDS = 20.0
@@ -102,8 +103,7 @@ class Workspace:
         if not resume and progress is not None and RESULT in progress.done:
             release()
             raise ValueError(
-                f"'folder' must not hold the scores of 'inference' (got {str(folder)!r}); give "
-                'another one'
+                f"'folder' must not hold the scores of 'inference' (got {str(folder)!r}); {REMEDY}"
             )
         if resume and progress is not None:
             self.done, self.sums = progress.done, progress.sums
@@ -157,7 +157,7 @@ class Workspace:
         if resume and progress is not None and progress.key != self.key:
             raise ValueError(
                 "'folder' must be empty or of a run with the same model and graph (got "
-                f'{str(folder)!r}); give another one'
+                f'{str(folder)!r}, of a run with other parameters, settings or data); {REMEDY}'
             )
         return progress
 
