@@ -71,14 +71,14 @@ def plot_latent_structure(
         **kwargs: The keyword arguments of the model's :meth:`forward`.
 
     Returns:
-        The :class:`matplotlib.figure.Figure`, which notebooks show, and five numbers by name.
-        ``edge mass`` is the share of the attention of a node on its neighbours along edges in
-        either direction. ``same class`` is the share of the attention within classes. ``same class
-        by chance`` is the share of pairs within classes among all pairs of a sampled node and a
-        node, which may be the same. Both count nodes with a label, and are NaN if no sampled node
-        has one. ``components`` is the number of connected components of the graph. ``components
-        with learned edges`` is their number after adding the strongest :obj:`num_edges` learned
-        edges.
+        A pair ``figure, values``: the :class:`matplotlib.figure.Figure`, which a notebook shows
+        where a cell ends in ``figure``, and a dictionary of five numbers. ``edge mass`` is the
+        share of the attention of a node on its neighbours along edges in either direction. ``same
+        class`` is the share of the attention within classes. ``same class by chance`` is the share
+        of pairs within classes among all pairs of a sampled node and a node, which may be the same.
+        Both count nodes with a label, and are NaN if no sampled node has one. ``components`` is the
+        number of connected components of the graph. ``components with learned edges`` is their
+        number after adding the strongest :obj:`num_edges` learned edges.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -95,8 +95,8 @@ def plot_latent_structure(
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> data = Data(x=torch.eye(4), edge_index=ring, y=torch.tensor([0, 0, 1, 1]))
         >>> model = SGFormer(in_channels=4, hidden_channels=8, out_channels=2)
-        >>> figure, numbers = plot_latent_structure(model, data)
-        >>> numbers['components'], numbers['same class by chance']
+        >>> figure, values = plot_latent_structure(model, data)
+        >>> values['components'], values['same class by chance']
         (1.0, 0.5)
         >>> figure.get_suptitle()
         'SGFormer on a graph of 4 nodes and 4 edges'

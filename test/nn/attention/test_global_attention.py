@@ -183,6 +183,7 @@ def test_compiles_as_far_as_gps_does():
 
 
 def test_examples_and_warnings_of_the_documentation_hold(capsys, monkeypatch, tmp_path):
+    pytest.importorskip('matplotlib')
     monkeypatch.chdir(tmp_path)
     train = np.arange(40) % 2 == 0
     np.savez(
@@ -200,7 +201,7 @@ def test_examples_and_warnings_of_the_documentation_hold(capsys, monkeypatch, tm
     text = '\n'.join(textwrap.dedent(block) for block in blocks)
     assert text.count('range(500)') == 1
     exec(text.replace('range(500)', 'range(3)'), names)
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     accuracy, _, row = capsys.readouterr().out.splitlines()
     assert accuracy.startswith('test accuracy ')
     assert row.startswith('attn.conv  ')
