@@ -1,5 +1,7 @@
 import json
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -20,7 +22,7 @@ from torch_geometric_lgt.nn import (
     SGFormer,
 )
 from torch_geometric_lgt.nn.models._streaming import workspace
-from torch_geometric_lgt.nn.models._streaming.stream import neighborhood
+from torch_geometric_lgt.nn.models._streaming.stream import evaluation, neighborhood
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
     JaccardScores,
@@ -519,3 +521,22 @@ def test_half_precision_in_parts(make, tmp_path):
     assert float((actual.float() - expected).norm() / expected.norm()) < 0.05
     assert torch.equal(model.inference(loader(data), tmp_path), actual)
     assert torch.equal(model.inference(loader(data), tmp_path), actual)  # from the file
+
+
+def test_threads_leave_the_mode_of_a_model():
+    """The first evaluation ends while that of another thread goes on."""
+    model, entered, leave = torch.nn.Linear(2, 2).train(), threading.Event(), threading.Event()
+
+    def evaluate():
+        with evaluation(model):
+            entered.set()
+            leave.wait(30)
+            return model.training
+
+    with ThreadPoolExecutor(1) as pool:
+        with evaluation(model):
+            other = pool.submit(evaluate)
+            entered.wait(30)
+        leave.set()
+        assert not other.result()
+    assert model.training

@@ -1,6 +1,7 @@
 # N nodes, n nodes of a part, S nodes with an edge into them.
 import contextlib
 import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ from torch_geometric_lgt.nn.models._streaming.keys import graph_key, model_key
 from torch_geometric_lgt.nn.models._streaming.workspace import RESULT, Workspace
 
 VERSION = 3
+_LOCK = threading.Lock()
+_EVALUATED: dict[Module, tuple[list[tuple[Module, bool]], int]] = {}
 
 
 class Part(NamedTuple):
@@ -327,14 +330,23 @@ def check_loader(loader: Any) -> None:
 @contextlib.contextmanager
 def evaluation(model: Module) -> Iterator[Module]:
     r"""Context manager: sets :obj:`model` to evaluation and disables gradients, and yields the
-    model. At the end each module gets its earlier training mode back."""
-    modes = [(part, part.training) for part in model.modules()]
+    model. At the end each module gets its earlier training mode back. If several threads evaluate
+    the model at once, this is at the end of the last one."""
+    with _LOCK:
+        before = [(part, part.training) for part in model.modules()]
+        modes, users = _EVALUATED.get(model, (before, 0))
+        _EVALUATED[model] = modes, users + 1
     try:
         with torch.no_grad():
             yield model.eval()
     finally:
-        for part, mode in modes:
-            part.training = mode
+        with _LOCK:
+            modes, users = _EVALUATED.pop(model)
+            if users > 1:
+                _EVALUATED[model] = modes, users - 1
+            else:
+                for part, mode in modes:
+                    part.training = mode
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
