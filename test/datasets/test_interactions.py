@@ -332,6 +332,12 @@ def test_download_of_an_archive(tmp_path, file_server, monkeypatch):
             "'columns' must name two columns.* each once",
         ),
         (
+            {'raw_csv': 'user_id,item_id\n1,2\n'},
+            {'columns': None},
+            ValueError,
+            r"'columns' must name two columns.* \(got None\)",
+        ),
+        (
             {'raw_csv': 'user_id,item_id\n1,2\n\n1,\n'},
             {},
             ValueError,

@@ -75,7 +75,7 @@ def write_graph(
             f'{edges.dtype})'
         )
     for name, array in arrays.items():
-        if not name.isidentifier() or name in RESERVED:
+        if not isinstance(name, str) or not name.isidentifier() or name in RESERVED:
             raise ValueError(
                 f"'attributes' must have names that a batch can hold, none of {sorted(RESERVED)} "
                 f'(got {name!r})'

@@ -108,7 +108,8 @@ class InteractionDataset(InMemoryDataset):
             raise ValueError(f"'split' must be one of {METHODS} (got {split!r})")
         check_ratios(ratios)
         check_seed(seed)
-        if isinstance(columns, str) or len(columns) not in (2, 3) or len({*columns}) < len(columns):
+        is_list = isinstance(columns, (tuple, list))
+        if not is_list or len(columns) not in (2, 3) or len({*columns}) < len(columns):
             raise ValueError(
                 "'columns' must name two columns, users and items, or three, then times, each once "
                 f'(got {columns!r})'
