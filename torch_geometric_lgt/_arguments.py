@@ -9,10 +9,11 @@ from torch import Tensor
 
 def nearest_name(name: Any, names: Iterable[Any]) -> str:
     r"""Returns the end of a message about an unknown :obj:`name`, which asks for the most similar
-    text among :obj:`names`. Returns an empty text if none is similar."""
-    texts = [text for text in names if isinstance(text, str)]
-    nearest = difflib.get_close_matches(str(name), texts, 1)
-    return f'; did you mean {nearest[0]!r}?' if nearest else ''
+    text among :obj:`names`, whatever the case of letters. Returns an empty text if none is
+    similar."""
+    texts = {text.casefold(): text for text in names if isinstance(text, str)}
+    nearest = difflib.get_close_matches(str(name).casefold(), texts, 1)
+    return f'; did you mean {texts[nearest[0]]!r}?' if nearest else ''
 
 
 def check_whole(name: str, value: Any, least: int) -> None:

@@ -285,8 +285,27 @@ def test_a_broken_write_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OSError, match='No space'):
         write_graph(tmp_path / 'graph', EDGES, N, ATTRIBUTES)
     assert [path.name for path in tmp_path.iterdir()] == ['.graph.lock']
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="'folder' must hold a graph that 'write_graph' wr"):
         MappedGraph(tmp_path / 'graph')
+
+
+def test_node_attributes_are_items(tmp_path):
+    graph = MappedGraph(write_graph(tmp_path / 'graph', EDGES, N, {'x': X}))
+    message = r"'MappedGraph' has no attribute '{}'; read a node attribute as graph\['x'\], one of"
+    for name in ('x', 'num_features'):
+        with pytest.raises(AttributeError, match=message.format(name)):
+            getattr(graph, name)
+    assert not hasattr(copy.deepcopy(graph), 'y')
+
+
+def test_seeds_by_the_name_of_an_attribute_are_refused(tmp_path):
+    graph = MappedGraph(write_graph(tmp_path / 'graph', EDGES, N, {'x': X}))
+    message = (
+        r"'input_nodes' must be ids or a mask .* \(got 'train'\); for an attribute give data\["
+    )
+    for data in (graph, (graph, graph), Data(x=X, edge_index=EDGES)):
+        with pytest.raises(ValueError, match=message):
+            NeighborLoader(data, [2], input_nodes='train')
 
 
 def test_bad_input(tmp_path):
@@ -318,13 +337,14 @@ def test_bad_input(tmp_path):
         'seed_time',
         'edge_label',
         'graph.json',
+        5,
     ],
 )
 def test_names_of_attributes_are_those_of_a_batch(tmp_path, name):
     (tmp_path / 'victim').write_text('precious')
     with pytest.raises(
         ValueError,
-        match=rf"'attributes' must have names that a batch can hold, none of .* \(got '{name}'\)",
+        match=rf"'attributes' must have names that a batch can hold, none of .* \(got {name!r}\)",
     ):
         write_graph(tmp_path / 'graph', EDGES, N, {name: X})
     assert [path.name for path in tmp_path.iterdir()] == ['victim']

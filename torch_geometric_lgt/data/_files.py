@@ -108,6 +108,9 @@ def description(folder: Path) -> dict[str, ArrayFile]:
             content = json.loads(file.read())
         version, listed = content['version'], content['files']
         fits = version != VERSION or content['sha256'] == _checksum(listed)
+    except FileNotFoundError as error:
+        message = "'folder' must hold a graph that 'write_graph' wrote"
+        raise FileNotFoundError(error.errno, message, str(path)) from error
     except (KeyError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"'folder' must hold an intact {DESCRIPTION} (got {str(path)!r}: {error!r}); write the "

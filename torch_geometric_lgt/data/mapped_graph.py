@@ -91,6 +91,16 @@ class MappedGraph(FeatureStore, GraphStore):
             raise KeyError(f"'name' must be one of {self.attributes} (got {name!r})")
         return self._tensors[name]
 
+    def __getattr__(self, name: str) -> Any:
+        r"""Raises an error that says how to read node attributes, as items.
+
+        Raises:
+            AttributeError: Always.
+        """
+        names = [other for other in self.__dict__.get('files', ()) if other not in (ROW, POINTER)]
+        hint = f'; read a node attribute as graph[{names[0]!r}], one of {names}' if names else ''
+        raise AttributeError(f'{type(self).__name__!r} has no attribute {name!r}{hint}')
+
     def verify(self) -> None:
         r"""Reads all files and compares their checksums with the checksums that were written.
 

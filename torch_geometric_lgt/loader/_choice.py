@@ -28,6 +28,20 @@ def pair_of_stores(data: Any) -> Any:
     return (data, data) if is_store and not isinstance(data, (Data, HeteroData)) else data
 
 
+def check_seeds(data: Any, input_nodes: Any) -> None:
+    r"""Raises a ValueError if the seed nodes of a graph without node types are a text, which PyG's
+    loader would take for a node type."""
+    if isinstance(data, tuple):
+        has_types = any(attr.edge_type is not None for attr in data[1].get_all_edge_attrs())
+    else:
+        has_types = not isinstance(data, Data)
+    if isinstance(input_nodes, str) and not has_types:
+        raise ValueError(
+            "'input_nodes' must be ids or a mask of nodes in a graph without node types (got "
+            f'{input_nodes!r}); for an attribute give data[{input_nodes!r}]'
+        )
+
+
 def with_sampler(
     data: Any, num_neighbors: list[int] | dict, arguments: dict[str, Any]
 ) -> tuple[dict[str, Any], list[EdgeType]]:

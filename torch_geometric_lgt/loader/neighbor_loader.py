@@ -4,7 +4,7 @@ import torch
 import torch_geometric.loader
 from torch_geometric.data import Data, HeteroData
 
-from torch_geometric_lgt.loader._choice import pair_of_stores, with_sampler
+from torch_geometric_lgt.loader._choice import check_seeds, pair_of_stores, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 
 
@@ -58,6 +58,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         self, data: Any, num_neighbors: list[int] | dict, input_nodes: Any = None, **kwargs
     ) -> None:
         data = pair_of_stores(data)
+        check_seeds(data, input_nodes)
         if isinstance(data, tuple) and input_nodes is None:
             input_nodes = torch.arange(max(data[1].get_all_edge_attrs()[0].size))
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)

@@ -32,7 +32,7 @@ def test_one_neighbour_and_repr():
     out = layer(x, torch.tensor([[2, 1], [0, 1]]))
     torch.testing.assert_close(out, torch.stack([x[2], x[1], torch.zeros(4)]))
     assert repr(layer) == 'AdjacencyMaskedAttention(4, heads=1)'
-    with pytest.raises(ValueError, match="'heads' must divide"):
+    with pytest.raises(ValueError, match="'heads' must divide 'channels'"):
         AdjacencyMaskedAttention(4, heads=3)
 
 

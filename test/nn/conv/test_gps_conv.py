@@ -159,7 +159,7 @@ def test_reset_gives_the_parameters_of_a_new_layer():
     [
         (r"'attn_type' .* did you mean 'kernel'\?", {'attn_type': 'kernl'}),
         (
-            r"'attn_type' .* \(got 'performer'\); did you mean 'kernel'\?",
+            r"'attn_type' .* \(got 'performer'\); did you mean 'kernel', the linear attention",
             {'attn_type': 'performer'},
         ),
         ("'conv' and 'attn_type' must not both be None", {'conv': None, 'attn_type': None}),
@@ -179,7 +179,8 @@ def test_reset_gives_the_parameters_of_a_new_layer():
         ),
         ("'channels' must be positive", {'channels': 0}),
         ("'heads' must be positive", {'heads': 0}),
-        ("'heads' must divide", {'heads': 3}),
+        (r"'heads' must divide 'channels' \(got 3 and 8\)", {'heads': 3}),
+        ("'heads' must divide 'channels'", {'heads': 3, 'attn_type': 'multihead'}),
     ],
 )
 def test_wrong_arguments_are_named(message, options):

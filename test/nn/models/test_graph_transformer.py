@@ -226,7 +226,8 @@ def test_attention_scores_are_those_of_the_layers():
         ("'in_channels' must be positive", {'in_channels': 0}),
         ("'hidden_channels' must be positive", {'hidden_channels': 0}),
         ("'num_layers' must be positive", {'num_layers': 0}),
-        (r"'conv' must be the name .* did you mean 'GCNConv'\?", {'conv': 'GCNconv'}),
+        (r"'conv' must be the name .* did you mean 'GCNConv'\?", {'conv': 'gcnconv'}),
+        (r"'conv' must be the name .* did you mean 'SAGEConv'\?", {'conv': 'SageConv'}),
         (
             "'conv_kwargs' must have the arguments of NNConv",
             {'conv': 'HypergraphConv', 'conv_kwargs': {'no': 1}},
@@ -237,7 +238,7 @@ def test_attention_scores_are_those_of_the_layers():
         (r"'attn_type' .* did you mean 'kernel'\?", {'attn_type': 'kernell'}),
         (
             r"'attn_type' must be one of 'kernel', 'difformer', 'sgformer', 'mean', 'multihead', "
-            r"None or a function of channels and heads \(got 'performer'\); did you mean 'kernel'",
+            r"None or a function of channels and heads \(got 'performer'\); did you mean 'kernel',",
             {'attn_type': 'performer'},
         ),
         (
@@ -330,9 +331,13 @@ def in_parts(**options):
             ),
         ),
         (
-            r"'laplacian_pe' must be an argument of the model, whose 'encodings' are \[\] \(got "
-            r'laplacian_pe=..\)$',
+            r"'laplacian_pe' must be an argument of the model, whose 'encodings' are \[\] beside "
+            r'x, edge_index, .*, process_group \(got laplacian_pe=..\)$',
             lambda: GraphTransformer(6, 8, 3).double()(features(), EDGES, laplacian_pe=features(2)),
+        ),
+        (
+            r"'num_graphs' must be an argument of the model.*; did you mean 'batch_size'\?",
+            lambda: GraphTransformer(6, 8, 3).double()(features(), EDGES, num_graphs=1),
         ),
         (
             r"'laplacian' must be .* are \['laplacian_pe'\] .*did you mean 'laplacian_pe'\?",
@@ -426,10 +431,26 @@ def test_attention_by_position(attn_type):
     )
 
 
+def test_scores_of_graphs_have_no_memory():
+    model = GraphTransformer(6, 8, 3, level='graph').double()
+    loader = NeighborLoader(Data(x=features(), edge_index=EDGES), [-1], batch_size=5)
+    with pytest.raises(ValueError, match="'level' must be 'node' or 'edge' with an 'AttentionM"):
+        model.attention_memory(loader)
+
+
 def test_positions_are_encodings():
-    for options in ({'position': 'svd_pe'}, {'position': 'laplacian_pe', 'attn_type': 'mean'}):
-        with pytest.raises(ValueError, match="'position' must be one of 'encodings'"):
-            GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}, **options)
+    message = (
+        r"'position' must be one of 'encodings', \['laplacian_pe'\] \(got 'laplace_pe'\); did you"
+    )
+    with pytest.raises(ValueError, match=message):
+        GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}, position='laplace_pe')
+    for attn_type in ('mean', None):
+        with pytest.raises(
+            ValueError, match=r"'attn_type' must be one of .* \(got ('mean'|None)\); lea"
+        ):
+            GraphTransformer(
+                6, 8, 3, attn_type=attn_type, encodings={'laplacian_pe': 2}, position='laplacian_pe'
+            )
 
 
 def test_scores_of_graphs_without_edges():

@@ -74,12 +74,11 @@ def check_dense(x: Tensor) -> None:
         )
 
 
-def check_heads(heads: int, hidden_channels: int) -> None:
-    r"""Raises a ValueError unless the number of heads divides the hidden channels of a model."""
-    if heads < 1 or hidden_channels % heads != 0:
-        raise ValueError(
-            f"'heads' must divide 'hidden_channels' (got {heads} and {hidden_channels})"
-        )
+def check_heads(heads: int, channels: int, name: str = 'hidden_channels') -> None:
+    r"""Raises a ValueError unless the number of heads divides the :obj:`channels`, the argument
+    :obj:`name` of a model or layer."""
+    if heads < 1 or channels % heads != 0:
+        raise ValueError(f"'heads' must divide {name!r} (got {heads} and {channels})")
 
 
 def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str = 'x') -> None:

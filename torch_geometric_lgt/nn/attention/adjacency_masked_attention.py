@@ -9,7 +9,7 @@ from torch_geometric_lgt.functional.neighbors.adjacency_attention import (
     adjacency_scores,
 )
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_weight, weighted_edges
-from torch_geometric_lgt.nn._layers.input_checks import check_devices
+from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_heads
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.nn.feature_map import FeatureMap
@@ -75,6 +75,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         value_projection: bool = False,
         key_channels: int | None = None,
     ) -> None:
+        check_heads(heads, channels, 'channels')
         super().__init__(
             channels,
             channels,

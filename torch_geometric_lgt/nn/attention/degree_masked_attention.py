@@ -13,7 +13,7 @@ from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.numerics import without_autocast
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.functional.tracing import may_read_values
-from torch_geometric_lgt.nn._layers.input_checks import check_devices
+from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_heads
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, linear_part
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
@@ -91,6 +91,7 @@ class DegreeMaskedAttention(KernelLayer):
     ) -> None:
         if max_degree < 0:
             raise ValueError(f"'max_degree' must be at least 0 (got {max_degree})")
+        check_heads(heads, channels, 'channels')
         super().__init__(
             channels,
             channels,

@@ -17,6 +17,7 @@ from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_batch_arguments,
     check_edge_index,
+    check_heads,
     check_sizes,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import remove_parts
@@ -95,8 +96,10 @@ def reset_layer(module: Module) -> None:
 
 def similar_attention(attn_type: Any, names: Iterable[str]) -> str:
     r"""Returns the end of a message about an unknown type of attention, which asks for the most
-    similar one of :obj:`names`. PyG's ``'performer'`` is similar to ``'kernel'``."""
-    return nearest_name('kernel' if attn_type == 'performer' else attn_type, names)
+    similar one of :obj:`names`. In place of PyG's ``'performer'`` it is ``'kernel'``."""
+    if attn_type == 'performer':
+        return "; did you mean 'kernel', the linear attention of this package?"
+    return nearest_name(attn_type, names)
 
 
 def attend(
@@ -220,6 +223,8 @@ class GPSConv(PyGGPSConv):
         check_sizes(channels=channels, heads=heads)
         if conv is None and attn_type is None:
             raise ValueError("'conv' and 'attn_type' must not both be None (got None twice)")
+        if isinstance(attn_type, str) and attn_type != 'mean':
+            check_heads(heads, channels, 'channels')
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
         super().__init__(channels, conv, 1, dropout, act, act_kwargs, norm, norm_kwargs)
         self.heads = heads

@@ -56,8 +56,10 @@ from torch_geometric_lgt.nn.models._sparse_gcn import (
     gcn_matrix,
 )
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
+from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
 from torch_geometric_lgt.typing import Adj, PairTensor
 
+SYNONYMS = {'num_graphs': 'batch_size'}  # the name in PyG's Batch
 WITH_POSITIONS = ('kernel', 'difformer', 'sgformer')
 NORMS: dict[str | None, Callable[[int], Module | None]] = {
     'batch_norm': ProcessBatchNorm,
@@ -217,13 +219,7 @@ class GraphTransformer(LayerwiseModel):
             check_heads(heads, hidden_channels)
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned', 'num_features': 32}
-        if position is not None and (
-            position not in (encodings or {}) or attn_type not in WITH_POSITIONS
-        ):
-            raise ValueError(
-                f"'position' must be one of 'encodings', with 'attn_type' in {WITH_POSITIONS} (got "
-                f'{position!r}, {list(encodings or {})} and {attn_type!r})'
-            )
+        _check_position(position, encodings or {}, attn_type)
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.out_channels, self.level, self.aggr = out_channels, level, aggr
         self.num_layers, self.num_local_layers = num_layers, num_local_layers
@@ -361,12 +357,8 @@ class GraphTransformer(LayerwiseModel):
                 requested from a part of its nodes.
         """
         self._check_inputs(x, edge_index)
-        is_part = states is not None or process_group is not None
-        if self.level == 'graph' and is_part:
-            raise ValueError(
-                "'level' must be 'node' or 'edge' with 'states' or 'process_group': the score of a "
-                "graph needs all of its nodes (got 'graph')"
-            )
+        if states is not None or process_group is not None:
+            self._check_part("'states' or 'process_group'")
         if process_group is not None:
             for block in self.blocks:
                 check_statistics(block, 'conv')
@@ -406,6 +398,19 @@ class GraphTransformer(LayerwiseModel):
         """
         check_node_level(self.level)
         return super().inference(loader, folder, progress_bar)
+
+    def attention_memory(
+        self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
+    ) -> AttentionMemory:
+        r"""Builds an :class:`AttentionMemory` of a graph, with the arguments of
+        :meth:`NodeFormer.attention_memory`.
+
+        Raises:
+            ValueError: If the model scores graphs, or for the reasons of
+                :meth:`NodeFormer.attention_memory`.
+        """
+        self._check_part("an 'AttentionMemory'")
+        return super().attention_memory(loader, folder, progress_bar)
 
     def attention_scores(
         self,
@@ -525,6 +530,15 @@ class GraphTransformer(LayerwiseModel):
         arguments = named_arguments(conv, weight.dtype, part.edge_weight, edge_attr)
         return GraphContext(MessageInput(part.edge_index, arguments))
 
+    def _check_part(self, where: str) -> None:
+        r"""Raises a ValueError if the model scores graphs, where it would get a part of the
+        nodes."""
+        if self.level == 'graph':
+            raise ValueError(
+                f"'level' must be 'node' or 'edge' with {where}: the score of a graph needs all of "
+                "its nodes (got 'graph')"
+            )
+
     def _message_input(
         self,
         edge_index: Edges,
@@ -544,9 +558,12 @@ class GraphTransformer(LayerwiseModel):
     def _sorted_encodings(self, encodings: dict[str, Tensor]) -> list[Tensor]:
         for name in encodings:
             if name not in self.encodings:
+                others = [*inspect.signature(GraphTransformer.forward).parameters][1:-1]
+                known = [*self.encodings, *others]
                 raise ValueError(
                     f"'{name}' must be an argument of the model, whose 'encodings' are "
-                    f'{list(self.encodings)} (got {name}=..){nearest_name(name, self.encodings)}'
+                    f'{list(self.encodings)} beside {", ".join(others)} (got {name}=..)'
+                    f'{nearest_name(SYNONYMS.get(name, name), known)}'
                 )
         for name, channels in self.encodings.items():
             if encodings.get(name) is None:
@@ -598,6 +615,22 @@ def _check_names(encodings: dict[str, int]) -> None:
                 "'encodings' must have names that are no arguments of 'forward' or methods of a "
                 f'ModuleDict (got {name!r}); choose another, such as {name + "_pe"!r}'
             )
+
+
+def _check_position(position: str | None, encodings: dict[str, int], attn_type: Any) -> None:
+    r"""Raises a ValueError if :obj:`position` is no encoding, or the attention takes none."""
+    if position is None:
+        return
+    if position not in encodings:
+        raise ValueError(
+            f"'position' must be one of 'encodings', {list(encodings)} (got {position!r})"
+            f'{nearest_name(position, encodings)}'
+        )
+    if attn_type not in WITH_POSITIONS:
+        raise ValueError(
+            f"'attn_type' must be one of {', '.join(map(repr, WITH_POSITIONS))} with 'position' "
+            f'(got {attn_type!r}); leave out position={position!r}, or choose one of these'
+        )
 
 
 def _check_branches(
