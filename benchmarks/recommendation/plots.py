@@ -59,12 +59,23 @@ def scores_figure(models: Sequence[Record]) -> 'Figure':
     return figure
 
 
+def measured_groups(models: Sequence[Record]) -> list[str]:
+    r"""Returns the groups of items whose recall all models have: those with test pairs."""
+    return [
+        group
+        for group in GROUPS
+        if all(f'recall@20_{group}' in record['metrics'] for record in models)
+    ]
+
+
 def groups_figure(models: Sequence[Record]) -> 'Figure':
-    r"""Draws the recall of three groups of items, each with a third of the training pairs."""
+    r"""Draws the recall of the measured groups of items, of three with a third of the training
+    pairs each."""
+    groups = measured_groups(models)
     figure, panels = subplots(
-        1, len(GROUPS), figsize=(WIDTH, 0.9 + 0.28 * len(models)), sharey=True
+        1, len(groups), figsize=(WIDTH, 0.9 + 0.28 * len(models)), sharey=True, squeeze=False
     )
-    for axes, group in zip(panels, GROUPS, strict=True):
+    for axes, group in zip(panels[0], groups, strict=True):
         _bars(
             axes,
             models[::-1],

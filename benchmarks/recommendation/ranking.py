@@ -62,11 +62,11 @@ def evaluate(
         num_users (int): The number of users.
         k (int, optional): The length of the ranking. (default: :obj:`20`)
         groups (dict, optional): Masks of items ``[I]``. The same ranking is evaluated with the
-            items of each group as the only wanted ones. (default: :obj:`None`)
+            items of each group as the only wanted ones. A group without a pair has no metrics.
+            (default: :obj:`None`)
     """
-    parts = {'': pairs} | {
-        f'_{name}': pairs[:, mask[pairs[1]]] for name, mask in (groups or {}).items()
-    }
+    grouped = {f'_{name}': pairs[:, mask[pairs[1]]] for name, mask in (groups or {}).items()}
+    parts = {'': pairs} | {name: part for name, part in grouped.items() if part.size(1) > 0}
     wanted = {name: History.of(part, num_users) for name, part in parts.items()}
     metrics = {
         (rule, name): LinkPredMetricCollection(

@@ -10,6 +10,7 @@ from benchmarks.recommendation.plots import (
     METRICS,
     ablation_figure,
     groups_figure,
+    measured_groups,
     scores_figure,
     sweeps_figure,
 )
@@ -49,7 +50,7 @@ def report(source: Path, folder: Path, dataset: str) -> str:
         write_table(folder / f'{dataset}{suffix}', rows) for suffix, rows in tables.items() if rows
     )
     drawing = bool(records) and can_draw()
-    if models and drawing:
+    if drawing and models and measured_groups(models):
         save_figure(groups_figure(models), folder / f'{dataset}-groups.png')
     if len(models) > 1 and drawing:
         save_figure(scores_figure(models), folder / f'{dataset}-scores.png')

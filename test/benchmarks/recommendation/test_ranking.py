@@ -46,6 +46,13 @@ def test_equals_brute_force(k):
     assert evaluate(scoring.only(0.5), pairs, seen, 30, k, {'even': even}) == {0.5: metrics[0.5]}
 
 
+def test_a_group_without_a_pair_has_no_metrics():
+    pairs, even = torch.tensor([[0, 1], [0, 2]]), torch.arange(4) % 2 == 0
+    scoring = Scoring(lambda users: torch.rand(users.numel(), 4), {'inner': torch.ones(4)})
+    metrics = evaluate(scoring, pairs, pairs[:, :0], 2, 3, {'even': even, 'odd': ~even})
+    assert metrics['inner'].keys() == {'recall@3', 'ndcg@3', 'recall@3_even', 'ndcg@3_even'}
+
+
 def test_chunks_and_seen_items(monkeypatch):
     monkeypatch.setattr(ranking, 'CHUNK_ELEMENTS', 6)
     scores = torch.arange(12.0).view(4, 3)

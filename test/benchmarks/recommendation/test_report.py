@@ -11,8 +11,8 @@ NAMES = ('recall@20', 'ndcg@20', 'recall@20_inner', 'ndcg@20_inner', 'valid_ndcg
 GROUPS = ('recall@20_unpopular', 'recall@20_normal', 'recall@20_popular')
 
 
-def write(folder, model, values, variant='', config=None):
-    metrics = {name: values for name in (*NAMES, *GROUPS)}
+def write(folder, model, values, variant='', config=None, groups=GROUPS):
+    metrics = {name: values for name in (*NAMES, *groups)}
     arguments = {
         'protocol': 'given-split',
         'seeds': range(len(values)),
@@ -80,6 +80,13 @@ def test_one_result_is_enough(tmp_path, model, tables):
     assert [path.stem for path in (tmp_path / 'recommendation').glob('*.png')] == [
         'amazon-beauty-groups'
     ]
+
+
+@pytest.mark.parametrize(('groups', 'pictures'), [(GROUPS[:1], ['amazon-beauty-groups']), ((), [])])
+def test_groups_without_test_pairs_are_not_drawn(tmp_path, groups, pictures):
+    write(tmp_path, 'ease', [0.05], groups=groups)
+    report(tmp_path / 'recommendation', tmp_path / 'recommendation', 'amazon-beauty')
+    assert [path.stem for path in (tmp_path / 'recommendation').glob('*.png')] == pictures
 
 
 def test_no_result_at_all(tmp_path):
