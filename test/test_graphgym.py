@@ -309,3 +309,29 @@ def test_message_passing_that_is_a_network(gym):
     graphs = batch()
     graphs.x = torch.randn(14, 8)
     assert layer(graphs).x.shape == (14, 8)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'name', 'key', 'message'),
+    [
+        ('layer', 'sgformer_conv', 'head', "must be an argument of SGFormerConv .* mean 'heads'"),
+        ('layer', 'gps_conv', 'attn_typ', "must be an argument of GPSConv .* mean 'attn_type'"),
+        ('layer', 'global_attention', 'dropot', "must be an arg.* of PaddedGPSConv .*n 'dropout'"),
+        ('layer', 'gps_conv', 'channels', "must not be set .*; set 'gnn.dim_inner' in its place"),
+        ('network', 'nodeformer', 'feature_mop', "an argument of NodeFormer .* 'feature_map'"),
+        ('network', 'nodeformer', 'num_layers', "must not be set .*; set 'gnn.layers_mp' in its"),
+        ('network', 'sgformer', 'dropout', "must not be set .*; set 'gnn.dropout' in its place"),
+        ('network', 'mgformer', 'num_user', "an argument of MGFormer .* did you mean 'num_users'"),
+        ('network', 'mgformer', 'embedding_dim', "must not be set .*; set 'gnn.dim_inner' in its"),
+    ],
+)
+def test_wrong_keys_are_named(gym, kind, name, key, message):
+    from torch_geometric.graphgym import register
+    from torch_geometric.graphgym.models.layer import new_layer_config
+
+    _, cfg = gym
+    cfg.lgt[key] = 4
+    config = new_layer_config(8, 8, 1, has_act=False, has_bias=True, cfg=cfg)
+    arguments = (config,) if kind == 'layer' else (6, 3)
+    with pytest.raises(ValueError, match=rf"'lgt\.{key}' .*{message}"):
+        getattr(register, f'{kind}_dict')[name](*arguments)

@@ -82,6 +82,7 @@ class _PaddedGPSConv(torch.nn.Module):
         if attention not in ATTENTIONS:
             raise ValueError(
                 f"'attention' must be one of {', '.join(ATTENTIONS)} (got {attention!r})"
+                f'{nearest_name(attention, ATTENTIONS)}'
             )
         layer: Any = ATTENTIONS[attention]
         sizes = [channels] if 'channels' in inspect.signature(layer).parameters else 2 * [channels]
@@ -111,6 +112,11 @@ NETWORKS = {
     'litegt': LiteGT,
     'mgformer': MGFormer,
 }
+# arguments that other settings of GraphGym have
+WIDTHS = dict.fromkeys(
+    ('channels', 'in_channels', 'hidden_channels', 'out_channels'), 'gnn.dim_inner'
+)
+SETTINGS = {'num_layers': 'gnn.layers_mp', 'dropout': 'gnn.dropout'}
 
 
 def set_lgt_config(config: CfgNode) -> None:
@@ -207,6 +213,7 @@ class GraphGymLayer(torch.nn.Module):
             sizes = sizes[:1]
         if 'conv' in parameters:
             options['conv'] = _message_passing(sizes[0], options)
+        _check_options(self.conv_type, options, WIDTHS)
         self.model = self.conv_type(*sizes, **options)
 
     def forward(self, batch: Any) -> Any:
@@ -251,6 +258,7 @@ class GraphGymNetwork(torch.nn.Module):
 
     def __init__(self, dim_in: int, dim_out: int, **kwargs: Any) -> None:
         super().__init__()
+        _check_options(self.model_type, {**cfg.lgt, **kwargs}, WIDTHS | SETTINGS)
         self.encoder = FeatureEncoder(dim_in)
         width = cfg.gnn.dim_inner
         self.mp = self.model_type(
@@ -316,6 +324,8 @@ class GraphGymRecommender(torch.nn.Module):
     def __init__(self, dim_in: int, dim_out: int, **kwargs: Any) -> None:
         super().__init__()
         width = cfg.gnn.dim_inner
+        fixed = {'embedding_dim': 'gnn.dim_inner', 'num_layers': 'gnn.layers_mp'}
+        _check_options(self.model_type, {**cfg.lgt, **kwargs}, fixed)
         self.mp = self.model_type(
             embedding_dim=width, num_layers=cfg.gnn.layers_mp, **cfg.lgt, **kwargs
         )
@@ -326,6 +336,25 @@ class GraphGymRecommender(torch.nn.Module):
         :obj:`batch`."""
         batch.x = self.mp.get_embedding(batch.edge_index)
         return self.post_mp(batch)
+
+
+def _check_options(kind: Any, options: dict[str, Any], fixed: dict[str, str]) -> None:
+    r"""Raises a ValueError unless the names of the :obj:`options`, those of ``cfg.lgt``, are
+    arguments of the class :obj:`kind`. :obj:`fixed` has the settings of GraphGym by the arguments
+    that they set."""
+    known = inspect.signature(kind).parameters
+    if 'kwargs' in known:
+        known = {**known, **inspect.signature(torch_geometric.nn.GPSConv).parameters}
+    for name, value in options.items():
+        if name in fixed:
+            raise ValueError(
+                f"'lgt.{name}' must not be set (got {value!r}); set {fixed[name]!r} in its place"
+            )
+        if name not in known:
+            raise ValueError(
+                f"'lgt.{name}' must be an argument of {kind.__name__.lstrip('_')} (got {value!r})"
+                f'{nearest_name(name, known)}'
+            )
 
 
 def _message_passing(channels: int, options: dict[str, Any]) -> torch.nn.Module | None:
