@@ -113,7 +113,7 @@ NETWORKS = {
     'mgformer': MGFormer,
 }
 # arguments that other settings of GraphGym have
-WIDTHS = dict.fromkeys(
+WIDTHS: dict[str, str] = dict.fromkeys(
     ('channels', 'in_channels', 'hidden_channels', 'out_channels'), 'gnn.dim_inner'
 )
 SETTINGS = {'num_layers': 'gnn.layers_mp', 'dropout': 'gnn.dropout'}

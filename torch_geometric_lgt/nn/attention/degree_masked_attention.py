@@ -122,7 +122,8 @@ class DegreeMaskedAttention(KernelLayer):
                 sources and targets.
             degree (torch.Tensor or tuple, optional): The degrees of the nodes, ``[N]`` of an
                 integer dtype. A pair :obj:`x` needs a pair of them, also with a :obj:`state`,
-                which reads the degrees of targets only. (default: :obj:`None`, counted in
+                which reads the degrees of targets only. A batch vector in this place would be taken
+                for degrees: give it as ``batch=batch``. (default: :obj:`None`, counted in
                 :obj:`edge_index`)
             batch (torch.Tensor or tuple, optional): The graph id of each node, in any order, or a
                 pair of such vectors for sources and targets. (default: :obj:`None`, one graph)
