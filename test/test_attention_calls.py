@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from torch_geometric.nn import GCNConv, GPSConv, to_hetero
+from torch_geometric.utils import to_dense_batch
 
 from torch_geometric_lgt._attention_calls import recorded_calls
 from torch_geometric_lgt.diagnostics import attention_report
@@ -311,6 +312,19 @@ class PlainNetwork(torch.nn.Module):
         return self.attn(z, z, z)[0].view_as(x)
 
 
+class Encoder(torch.nn.Module):
+    """Torch's encoder on padded graphs, which it may make nested tensors of."""
+
+    def __init__(self, is_nested):
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(6, 2, 8, batch_first=True)
+        self.encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=is_nested)
+
+    def forward(self, x, batch):
+        padded, mask = to_dense_batch(x, batch)
+        return self.encoder(padded, src_key_padding_mask=~mask)[mask]
+
+
 MULTIHEAD = {
     'GraphTransformer': (
         GraphTransformer(6, 8, 3, heads=2, attn_type='multihead'),
@@ -319,11 +333,14 @@ MULTIHEAD = {
     'gated': (GraphTransformer(6, 8, 3, attn_type='multihead', gate=True), (EDGES,)),
     'GPSConv': (GPS(6, None, 2, attn_type='multihead'), (EDGES, BATCH)),
     "PyG's GPSConv": (GPSConv(6, GCNConv(6, 6), 2), (EDGES, BATCH.sort()[0])),
+    'encoder': (Encoder(is_nested=False), (BATCH.sort()[0],)),
+    'nested': (Encoder(is_nested=True), (BATCH.sort()[0],)),
     'own': (PlainNetwork(), ()),
     'own, nodes first': (PlainNetwork(batch_first=False), ()),
 }
 
 
+@pytest.mark.filterwarnings('ignore:The PyTorch API of nested tensors')
 @pytest.mark.parametrize('name', MULTIHEAD)
 def test_calls_of_multihead_attention(name):
     """Weights and values give the output of torch's layer before its output projection."""

@@ -57,12 +57,12 @@ def self_attention_call(
     module: MultiheadAttention, arguments: dict[str, Any], output: Tensor
 ) -> tuple[SelfAttention, dict[str, Any], Tensor] | None:
     r"""Returns the layer, the arguments :obj:`x` ``[N, C]`` and :obj:`batch` ``[N]``, and the
-    output ``[N, C]`` of a call of :obj:`module` on graphs that are padded ``[B, L, C]``. The nodes
-    are numbered graph by graph.
+    output ``[N, C]`` of a call of :obj:`module` on graphs that are padded ``[B, L, C]`` or nested.
+    The nodes are numbered graph by graph.
 
     Returns :obj:`None` for a call that is no attention between all nodes of each graph: with keys
     of another input, or with a mask other than that of the padding."""
-    x, padding = arguments['query'], arguments.get('key_padding_mask')
+    x, padding = arguments['query'], _as_bool(arguments.get('key_padding_mask'))
     if (
         arguments['key'] is not x
         or arguments['value'] is not x
@@ -72,6 +72,12 @@ def self_attention_call(
         or module.add_zero_attn
     ):
         return None
+    if x.is_nested:  # as TransformerEncoder makes it of padded graphs
+        graphs, outputs = x.unbind(), output.unbind()
+        sizes = torch.tensor([len(graph) for graph in graphs], device=x.device)
+        batch = torch.arange(len(graphs), device=x.device).repeat_interleave(sizes)
+        nodes = {'x': torch.cat(graphs), 'batch': batch}
+        return SelfAttention(module), nodes, torch.cat(outputs)
     if x.dim() == 2:
         x, output = x[None], output[None]
         padding = None if padding is None else padding[None]
@@ -80,3 +86,11 @@ def self_attention_call(
     is_node = x.new_ones(x.shape[:2], dtype=torch.bool) if padding is None else ~padding
     nodes = {'x': x[is_node], 'batch': is_node.nonzero()[:, 0]}
     return SelfAttention(module), nodes, output[is_node]
+
+
+def _as_bool(padding: Tensor | None) -> Tensor | None:
+    r"""Returns a mask of 0 and minus infinity as bools, and any other mask unchanged."""
+    if padding is None or padding.dtype == torch.bool:
+        return padding
+    is_padding = padding == -torch.inf
+    return is_padding if bool((is_padding | (padding == 0)).all()) else padding
