@@ -232,16 +232,17 @@ class Mixed(torch.nn.Module):
 
 @pytest.mark.parametrize('is_pair', [False, True])
 @pytest.mark.parametrize(
-    ('attention', 'names'),
+    ('make_attention', 'names'),
     [
-        (KernelAttentionConv(6, 8, position_channels=6), ('position',)),
-        (SGFormerConv(6, 8), ()),
-        (JaccardSubtractorConv(6, 8, 2, 'subtractor'), ('edge_index',)),
+        (lambda: KernelAttentionConv(6, 8, position_channels=6), ('position',)),
+        (lambda: SGFormerConv(6, 8), ()),
+        (lambda: JaccardSubtractorConv(6, 8, 2, 'subtractor'), ('edge_index',)),
     ],
     ids=['kernel', 'SGFormer', 'subtractor'],
 )
-def test_models_that_enter_autocast(attention, names, is_pair):
+def test_models_that_enter_autocast(make_attention, names, is_pair):
     """Weights are computed after the call, outside autocast, where the dtypes did not fit."""
+    attention = make_attention()
     model, x = Mixed(attention, is_pair), torch.randn(12, 6)
     arguments = {'position': x.bfloat16(), 'edge_index': EDGES}
     arguments = {name: arguments[name] for name in names}
@@ -325,18 +326,19 @@ class Encoder(torch.nn.Module):
         return self.encoder(padded, src_key_padding_mask=~mask)[mask]
 
 
+SORTED = BATCH.sort().values
 MULTIHEAD = {
     'GraphTransformer': (
-        GraphTransformer(6, 8, 3, heads=2, attn_type='multihead'),
+        lambda: GraphTransformer(6, 8, 3, heads=2, attn_type='multihead'),
         (EDGES, BATCH),
     ),
-    'gated': (GraphTransformer(6, 8, 3, attn_type='multihead', gate=True), (EDGES,)),
-    'GPSConv': (GPS(6, None, 2, attn_type='multihead'), (EDGES, BATCH)),
-    "PyG's GPSConv": (GPSConv(6, GCNConv(6, 6), 2), (EDGES, BATCH.sort()[0])),
-    'encoder': (Encoder(is_nested=False), (BATCH.sort()[0],)),
-    'nested': (Encoder(is_nested=True), (BATCH.sort()[0],)),
-    'own': (PlainNetwork(), ()),
-    'own, nodes first': (PlainNetwork(batch_first=False), ()),
+    'gated': (lambda: GraphTransformer(6, 8, 3, attn_type='multihead', gate=True), (EDGES,)),
+    'GPSConv': (lambda: GPS(6, None, 2, attn_type='multihead'), (EDGES, BATCH)),
+    "PyG's GPSConv": (lambda: GPSConv(6, GCNConv(6, 6), 2), (EDGES, SORTED)),
+    'encoder': (lambda: Encoder(is_nested=False), (SORTED,)),
+    'nested': (lambda: Encoder(is_nested=True), (SORTED,)),
+    'own': (PlainNetwork, ()),
+    'own, nodes first': (lambda: PlainNetwork(batch_first=False), ()),
 }
 
 
@@ -344,8 +346,8 @@ MULTIHEAD = {
 @pytest.mark.parametrize('name', MULTIHEAD)
 def test_calls_of_multihead_attention(name):
     """Weights and values give the output of torch's layer before its output projection."""
-    model, args = MULTIHEAD[name]
-    model = model.double()
+    make_model, args = MULTIHEAD[name]
+    model = make_model().double()
     x = torch.randn(12, 6).double()
     with torch.no_grad(), recorded_calls(model, (x, *args), {}) as (calls, _):
         assert len(calls) == sum(
