@@ -49,6 +49,8 @@ def test_edges_as_a_batch_vector(name):
     module, x = {**UNUSED, **USED}[name](), torch.randn(5, 4)
     with pytest.raises(ValueError, match=r"one graph id per node .*; give edges as 'edge_index'"):
         module(x, EDGES, EDGES)
+    with pytest.raises(ValueError, match=r"float32\); give weights of edges as 'edge_weight'"):
+        module(x, EDGES, torch.ones(4))
 
 
 @pytest.mark.parametrize('name', UNUSED)

@@ -60,9 +60,13 @@ def segments(
             f'{type(batch).__name__})'
         )
     if batch.dtype not in (torch.long, torch.int32):
-        raise ValueError(
-            f"'batch' must hold int64 graph ids (got {batch.dtype}); convert it with batch.long()"
+        is_weight = batch.is_floating_point() and batch.numel() != num_nodes
+        hint = (
+            "give weights of edges as 'edge_weight'"
+            if is_weight
+            else 'convert it with batch.long()'
         )
+        raise ValueError(f"'batch' must hold int64 graph ids (got {batch.dtype}); {hint}")
     if batch.dim() != 1 or batch.numel() != num_nodes:
         hint = "; give edges as 'edge_index'" if batch.dim() == 2 and batch.size(0) == 2 else ''
         raise ValueError(
