@@ -117,11 +117,13 @@ def attend(
     Raises:
         ValueError: If :class:`torch.nn.MultiheadAttention` gets a state or further arguments.
     """
-    if state is not None:
-        arguments['state'] = state
     if not isinstance(attention, MultiheadAttention):
+        if state is not None:
+            arguments['state'] = state
         return attention(x, batch=batch, batch_size=batch_size, **arguments)
-    _check_none(arguments, "with attn_type='multihead', which reads neither sums nor degrees")
+    _check_none(
+        state, arguments, "with attn_type='multihead', which reads neither sums nor degrees"
+    )
     sizes, order = segments(batch, x.size(0), batch_size, x.device)
     if x.size(0) == 0:
         return x
@@ -132,9 +134,10 @@ def attend(
     return out[mask] if order is None else out[mask][order.argsort()]
 
 
-def _check_none(arguments: dict[str, Any], reason: str) -> None:
-    r"""Raises a ValueError, which ends with the :obj:`reason`, if there are :obj:`arguments`."""
-    for name in arguments:
+def _check_none(state: AttentionState | None, arguments: dict[str, Any], reason: str) -> None:
+    r"""Raises a ValueError, which ends with the :obj:`reason`, if there is a :obj:`state` or there
+    are further :obj:`arguments`."""
+    for name in arguments if state is None else ('state', *arguments):
         raise ValueError(f"'{name}' must be left out {reason}")
 
 
@@ -293,8 +296,7 @@ class GPSConv(PyGGPSConv):
         :meth:`forward`, whose dictionary :obj:`attn_arguments` is unpacked here:
         ``attend(x, degree=degree)``."""
         if self.attn is None:
-            given = {} if state is None else {'state': state}
-            _check_none(given | arguments, 'in a layer without attention')
+            _check_none(state, arguments, 'in a layer without attention')
             return None
         return attend(self.attn, x, batch, batch_size, state, **arguments)
 
