@@ -64,24 +64,38 @@ def test_examples_run(page, number, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('saved', 'instead'),
+    ('page', 'saved', 'instead'),
     [
-        ("optimizer.load_state_dict(saved['optimizer'])", 'pass'),
-        ("torch.set_rng_state(saved['epoch_rng'])", 'pass'),
-        ("torch.set_rng_state(saved['rng'])", 'pass'),
+        ('resume', "optimizer.load_state_dict(saved['optimizer'])", 'pass'),
+        ('resume', "torch.set_rng_state(saved['epoch_rng'])", 'pass'),
+        ('resume', "torch.set_rng_state(saved['rng'])", 'pass'),
         (
+            'resume',
             'AttentionMemory.load(folder / memory_file, model)',
             'model.attention_memory(all_neighbors)',
         ),
+        ('processes', "optimizer.load_state_dict(saved['optimizer'])", 'pass'),
+        ('processes', "torch.set_rng_state(saved['rng'][rank])", 'pass'),
+        (
+            'processes',
+            'AttentionMemory.load(folder / memory_file, model)\n        torch',
+            'model.attention_memory(all_neighbors)\n        torch',
+        ),
     ],
 )
-def test_a_resumed_training_needs_all_of_its_checkpoint(saved, instead, monkeypatch, tmp_path):
+def test_a_resumed_training_needs_all_of_its_checkpoint(
+    page, saved, instead, monkeypatch, tmp_path
+):
     """The program compares the parameters, as the page says, and would tell."""
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
-    program = blocks('docs/resume.rst')[-1]
+    program = blocks(f'docs/{page}.rst')[-1]
     assert program.count(saved) == 1
-    with pytest.raises(AssertionError):
-        exec(program.replace(saved, instead), {})
+    try:
+        with pytest.raises(AssertionError):
+            exec(program.replace(saved, instead), {})
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def test_two_processes_resume_by_the_program_of_the_page(tmp_path, start, exit_code):
@@ -93,28 +107,6 @@ def test_two_processes_resume_by_the_program_of_the_page(tmp_path, start, exit_c
     code = exit_code(start(worker.torchrun, tmp_path / 'errors', command, environment))
     assert code == 0, (tmp_path / 'errors').read_text()
     assert len(list(folder.glob('*/checkpoint.pt'))) == 2
-
-
-@pytest.mark.parametrize(
-    ('saved', 'instead'),
-    [
-        ("optimizer.load_state_dict(saved['optimizer'])", 'pass'),
-        ("torch.set_rng_state(saved['rng'][rank])", 'pass'),
-        (
-            'AttentionMemory.load(folder / memory_file, model)\n        torch',
-            'model.attention_memory(all_neighbors)\n        torch',
-        ),
-    ],
-)
-def test_resumed_processes_need_all_of_their_checkpoint(saved, instead, monkeypatch, tmp_path):
-    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
-    program = blocks('docs/processes.rst')[-1]
-    assert program.count(saved) == 1
-    try:
-        with pytest.raises(AssertionError):
-            exec(program.replace(saved, instead), {})
-    finally:
-        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize(
