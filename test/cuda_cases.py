@@ -188,4 +188,4 @@ def results(module, call, x, autocast=None):
         out = call(module, x)
     weight = torch.linspace(-1, 1, out.numel()).view_as(out).to(out)
     grads = gradients(out, leaves_of(module, x=x), weight, materialize_grads=True)
-    return {'output': out.detach(), **grads}
+    return {name: part.detach() for name, part in {'output': out, **grads}.items()}

@@ -1,4 +1,5 @@
 # N nodes (N_s source, N_t target), E edges, H heads of a branch, C channels per head.
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import torch
@@ -57,7 +58,8 @@ class Branch(NamedTuple):
             return self.select(part).output()
 
 
-class BranchInputs(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class BranchInputs:
     r"""Collects what the branches of a layer read.
 
     Attributes:

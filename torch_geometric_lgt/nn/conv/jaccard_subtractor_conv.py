@@ -389,7 +389,15 @@ class JaccardSubtractorConv(AttentionLayer):
             check_jaccard(edge_jaccard, edges.edge_index.size(1))
         check_sampled_mask(sampled_mask, x_dst.size(0))
         queries, keys = self._queries_and_keys(x_src, x_dst)
-        return BranchInputs(x_src, x_dst, queries, keys, edges, edge_jaccard, sampled_mask)
+        return BranchInputs(
+            x_src=x_src,
+            x_dst=x_dst,
+            queries=queries,
+            keys=keys,
+            edges=edges,
+            edge_jaccard=edge_jaccard,
+            sampled_mask=sampled_mask,
+        )
 
     def __repr__(self) -> str:
         return (

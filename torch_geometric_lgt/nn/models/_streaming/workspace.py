@@ -1,6 +1,7 @@
 # N nodes.
 import hashlib
 import json
+import os
 import re
 import stat
 import time
@@ -85,7 +86,7 @@ class Workspace:
     def _open(self, folder: Path, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / LOCK
-        if lock.is_symlink() or not lock.is_file():
+        if not (os.path.lexists(lock) and _is_regular(lock)):
             self._read_progress(folder, resume)  # before the first write to a new folder
         self.lock = FileLock(lock, is_singleton=True)
         try:
@@ -148,8 +149,7 @@ class Workspace:
                     "'folder' must be empty or of a run with the same model and graph (got "
                     f'{str(other)!r}, which no run has made); give another one'
                 )
-            status = other.lstat()
-            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            if not _is_regular(other):
                 raise ValueError(
                     f"'folder' must hold regular files only (got {str(other)!r}, a link, a folder, "
                     'a pipe or a device); remove it'
@@ -304,6 +304,12 @@ class Workspace:
         for path in [] if self.folder is None else self.folder.iterdir():
             if path.name not in (f'{name}.bin', PROGRESS) and self._is_created(path, self.files):
                 path.unlink()
+
+
+def _is_regular(path: Path) -> bool:
+    r"""Tells whether :obj:`path` is a regular file without a second name (a hard link)."""
+    status = path.lstat()
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def _stored(array: Tensor) -> np.ndarray:
