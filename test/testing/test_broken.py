@@ -114,6 +114,8 @@ class Broken(torch.nn.Module):
             torch._dynamo.graph_break()
         if self.fault == 'size' and x.size(0) % 7 == 5:
             return out + 0
+        if self.fault == 'number of graphs' and batch_size is not None and batch_size % 7 == 4:
+            return out + 0
         if self.fault == 'precision' and x.dtype == torch.bfloat16:
             return out * 1.1
         if self.fault == 'cost':
@@ -173,9 +175,10 @@ def test_graph_breaks_are_found():
         check_layer(lambda: Broken('compile'), 6)
 
 
-def test_a_compilation_for_each_size_is_found():
+@pytest.mark.parametrize('fault', ['size', 'number of graphs'])
+def test_a_compilation_for_each_size_is_found(fault):
     with pytest.raises(AssertionError, match=r'torch.compile ends in RecompileError'):
-        check_layer(lambda: Broken('size'), 6)
+        check_layer(lambda: Broken(fault), 6)
 
 
 def test_sparse_matrices_are_coalesced():

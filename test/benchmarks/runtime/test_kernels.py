@@ -14,19 +14,39 @@ from benchmarks.runtime import kernels
 LARGEST = """
 from benchmarks.runtime.kernels import resources
 from torch_geometric_lgt.functional._engine.triton.blocks import *
+from triton.backends.nvidia.compiler import CUDABackend
 
 LIMITS = 99, 163  # KiB of a block on compute capability 8.6 and 8.0
+
+
+class Lowered(Exception):
+    pass
+
+
+def stop(llir, metadata):
+    raise Lowered(metadata['shared'])
+
+
+def stages_until_llir(backend, stages, *args):
+    all_stages(backend, stages, *args)
+    stages['ptx'] = stop
+
+
+all_stages, CUDABackend.add_stages = CUDABackend.add_stages, stages_until_llir
 for configs, widths in ((WIDE_CONFIGS, (128, 128, 2)), (NARROW_CONFIGS[-3:], (64, 64, 2))):
     for name, kernel in KERNELS.items():
         for config in configs:
-            taken = resources(kernel.fn, config, *widths)
-            print(name, taken['shared'] <= LIMITS[config is not configs[0]] << 10)
+            try:
+                resources(kernel.fn, config, *widths)
+            except Lowered as lowered:
+                print(name, lowered.args[0] <= LIMITS[config is not configs[0]] << 10)
 """
 
 
 @pytest.mark.kernels
 def test_first_config_fits_every_gpu_and_the_others_fit_large_ones(tmp_path):
-    """Narrower channels and lower ranks take less shared memory."""
+    """Narrower channels and lower ranks take less shared memory, which is known before registers
+    are assigned, half of the time of a compilation."""
     environment = os.environ | {'TRITON_INTERPRET': '0', 'TRITON_CACHE_DIR': str(tmp_path)}
     command = [sys.executable, '-c', LARGEST]
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
