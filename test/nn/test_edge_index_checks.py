@@ -46,6 +46,14 @@ def test_a_batch_vector_as_edges(name):
 
 
 @pytest.mark.parametrize('name', [*UNUSED, *USED])
+def test_other_types_as_edges(name):
+    module, x = {**UNUSED, **USED}[name](), torch.randn(5, 4)
+    for wrong in (3, 'edges', EDGES.numpy(), EDGES.tolist()):
+        with pytest.raises(TypeError, match=r"'edge_index' must be a tensor \[2, E\] or a sparse"):
+            module(x, wrong)
+
+
+@pytest.mark.parametrize('name', [*UNUSED, *USED])
 def test_edges_as_a_batch_vector(name):
     module, x = {**UNUSED, **USED}[name](), torch.randn(5, 4)
     with pytest.raises(ValueError, match=r"one graph id per node .*; give edges as 'edge_index'"):

@@ -35,6 +35,15 @@ def test_features_of_another_shape(name):
             module(wrong, edge_index=EDGES)
 
 
+@pytest.mark.parametrize('name', MODELS)
+def test_numbers_of_kinds_as_features(name):
+    message = r'convert it with x.to\(torch.float32\)'
+    with pytest.raises(ValueError, match=message + ', or numbers of kinds with one_hot or an Emb'):
+        MODELS[name]()(torch.randint(9, (10, 4)), EDGES)
+    with pytest.raises(ValueError, match=message + '$'):
+        MODELS[name]()(torch.randn(10, 4).double(), EDGES)
+
+
 @pytest.mark.parametrize('name', sorted(LAYERS.keys() - {'gps_conv', 'jaccard_subtractor', 'mean'}))
 def test_sparse_features(name):
     layer, x = LAYERS[name](), torch.rand(10, 4)

@@ -330,6 +330,8 @@ def test_ids_as_lists_and_arrays():
     assert torch.equal(model.recommend(src_index=mask, dst_index=[8, 11, 9], k=2), expected[:1])
     assert model.recommend(src_index=[], k=2).shape == (0, 2)
     assert model.recommend(dst_index=[], k=0).shape == (USERS, 0)
+    with pytest.raises(TypeError, match=r"numbers from 0 to .* \(got list with 'u7'\); look up"):
+        model.recommend(src_index=['u7', 'u8'], k=2)
     for name in ('src_index', 'dst_index'):
         for ids in ('users', 3, {1, 2}, {0: 1}, [[1], [2, 3]], ['a']):
             with pytest.raises(
@@ -338,6 +340,17 @@ def test_ids_as_lists_and_arrays():
                 model.recommend(**{name: ids})
         with pytest.raises(ValueError, match=f"'{name}' must hold ids of nodes"):
             model.recommend(**{name: [0.5]})
+
+
+def test_nodes_in_the_place_of_the_edges():
+    model = make()
+    for wrong, error in (([3, 1], TypeError), (torch.tensor([3, 1]), ValueError)):
+        with pytest.raises(error, match=r"'edge_index' must .*; give users as 'src_index'$"):
+            model.recommend(wrong)
+        with pytest.raises(error, match=r"'edge_index' must .*; give nodes as 'nodes'$"):
+            model.get_embedding(wrong)
+        with pytest.raises(error, match=r"'edge_index' must .*; the states are those of all"):
+            model.attention_states(wrong)
 
 
 def test_degrees_are_counted_from_edges():

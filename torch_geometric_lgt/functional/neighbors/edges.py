@@ -1,4 +1,6 @@
 # E edges.
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
@@ -81,6 +83,17 @@ def weighted_edges(
     return edges, edge_weight
 
 
+def check_edge_type(edge_index: Any, argument: str, hint: str = '') -> None:
+    r"""Raises a TypeError, which ends in the :obj:`hint`, unless :obj:`edge_index` is in one of
+    PyG's formats of edges: a tensor, a SparseTensor or sorted edges."""
+    is_sparse = hasattr(edge_index, 'storage') and hasattr(edge_index, 'coo')
+    if not (isinstance(edge_index, (Tensor, SortedEdges)) or is_sparse):
+        name = 'None' if edge_index is None else type(edge_index).__name__
+        raise TypeError(
+            f'{argument!r} must be a tensor [2, E] or a sparse matrix (got {name}){hint}'
+        )
+
+
 def check_edge_shape(edge_index: Tensor, argument: str, vector_hint: str = '') -> None:
     r"""Raises a ValueError unless the tensor :obj:`edge_index` has the shape ``[2, E]``. For a
     vector the message ends in :obj:`vector_hint`."""
@@ -124,11 +137,7 @@ def _read(
         edge_index = torch.stack([source, target])
     if isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
-    if not isinstance(edge_index, Tensor):
-        raise TypeError(
-            f'{argument!r} must be a tensor [2, E] or a sparse matrix (got '
-            f'{type(edge_index).__name__})'
-        )
+    check_edge_type(edge_index, argument)
     if edge_index.layout != torch.strided:
         matrix = edge_index.to_sparse_coo().coalesce()
         (target, source), value = matrix.indices(), matrix.values()

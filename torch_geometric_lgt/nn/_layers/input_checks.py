@@ -8,7 +8,7 @@ from torch.nn import Linear
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
-from torch_geometric_lgt.functional.neighbors.edges import check_edge_shape
+from torch_geometric_lgt.functional.neighbors.edges import check_edge_shape, check_edge_type
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 
 
@@ -108,20 +108,30 @@ def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str
     if not is_lazy and weight.numel() == 0:
         return
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        hint = '' if x.is_floating_point() else ', or numbers of kinds with one_hot or an Embedding'
         raise ValueError(
             f"'{name}' must have the dtype of the parameters, {weight.dtype} (got {x.dtype}); "
-            f'convert it with {name}.to({weight.dtype})'
+            f'convert it with {name}.to({weight.dtype}){hint}'
         )
     if x.device != weight.device:
         check_devices(weight.device, **{name: x})
 
 
-def check_edge_index(edge_index: Any) -> None:
-    r"""Raises a ValueError if :obj:`edge_index`, an argument before :obj:`batch`, is a dense tensor
-    that is not ``[2, E]``. Layers and models check it also where they do not read the edges, so
-    that ``layer(x, batch)`` is an error. Other formats are accepted."""
+def check_edge_index(edge_index: Any, hint: str = '') -> None:
+    r"""Checks the format of :obj:`edge_index`, which may be :obj:`None` or a list with the edges of
+    each order. Layers and models check it also where they do not read the edges, so that
+    ``layer(x, batch)`` is an error. Messages end in the :obj:`hint`, or ask for the batch vector.
+
+    Raises:
+        TypeError: If it is in no format of edges.
+        ValueError: If it is a dense tensor that is not ``[2, E]``.
+    """
+    is_list = isinstance(edge_index, (list, tuple)) and not isinstance(edge_index, SortedEdges)
+    for edges in edge_index if is_list else [edge_index]:
+        if edges is not None:
+            check_edge_type(edges, 'edge_index', hint)
     if isinstance(edge_index, Tensor) and edge_index.layout == torch.strided:
-        check_edge_shape(edge_index, 'edge_index', '; give the batch vector as batch=batch')
+        check_edge_shape(edge_index, 'edge_index', hint or '; give the batch vector as batch=batch')
 
 
 def check_edge_attr(

@@ -20,7 +20,7 @@ from torch_geometric_lgt.functional.ranking import (
     rule_of,
 )
 from torch_geometric_lgt.functional.tracing import may_read_values
-from torch_geometric_lgt.nn._layers.input_checks import check_devices
+from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_edge_index
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, reference
 from torch_geometric_lgt.nn.models._streaming.stream import evaluation
 from torch_geometric_lgt.typing import Adj
@@ -157,12 +157,14 @@ class Recommender(Module):
             items begin at U.
 
         Raises:
-            TypeError: If an index is neither a tensor nor a list of ids.
+            TypeError: If an index is neither a tensor nor a list of ids, or :obj:`edge_index` is
+                in no format of edges.
             ValueError: If fewer than :obj:`k` nodes can be recommended to a user, or :obj:`exclude`
                 joins two users. If :obj:`src_index` contains an item without :obj:`dst_index`. If
                 an index contains neither ids nor one bool per node. If the rule is unknown, or a
                 count is not a whole number. If an embedding or a power of a degree is not finite.
         """
+        check_edge_index(edge_index, "; give users as 'src_index'")
         device = reference(self.embedding).device
         users = (
             torch.arange(self.num_users, device=device)
@@ -297,9 +299,13 @@ class Recommender(Module):
                     torch.as_tensor(nodes) if len(nodes) > 0 else torch.empty(0, dtype=torch.long)
                 )
             except (TypeError, ValueError, RuntimeError) as error:
+                got, hint = type(nodes).__name__, ''
+                if isinstance(nodes, (list, tuple)) and isinstance(nodes[0], str):
+                    got = f'{got} with {nodes[0]!r}'
+                    hint = '; look up the number of each id of the data'
                 raise TypeError(
-                    f"'{argument}' must be a tensor or a list of ids of nodes (got "
-                    f'{type(nodes).__name__})'
+                    f"'{argument}' must be a tensor or a list of ids of nodes, numbers from 0 to "
+                    f'{self.num_nodes - 1} (got {got}){hint}'
                 ) from error
         nodes = nodes.to(reference(self.embedding).device)
         if nodes.dtype == torch.bool and nodes.shape == (self.num_nodes,):

@@ -17,7 +17,11 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees, edges_into
 from torch_geometric_lgt.functional.ranking import rule_bits
-from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_unused
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_devices,
+    check_edge_index,
+    check_unused,
+)
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, reference
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
@@ -275,12 +279,13 @@ class MGFormer(Recommender):
                 :obj:`"adjacency"`. (default: :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
-            TypeError: If :obj:`states` is no list.
+            TypeError: If :obj:`states` is no list, or :obj:`edge_index` in no format of edges.
             ValueError: If :obj:`nodes` contains neither ids nor one bool per node. If
                 :obj:`edge_weight` is given with another mask than :obj:`"adjacency"`, or
                 :obj:`states` with the mask :obj:`"adjacency"`. If :obj:`states` does not have one
                 state for each layer, or :obj:`edge_index` is missing where it is needed.
         """
+        check_edge_index(edge_index, "; give nodes as 'nodes'")
         nodes = None if nodes is None else self._ids(nodes, 'nodes')
         self._check_states(states)
         if self.mask == 'adjacency':
@@ -317,6 +322,7 @@ class MGFormer(Recommender):
         Raises:
             ValueError: If the mask is :obj:`"adjacency"`.
         """
+        check_edge_index(edge_index, '; the states are those of all nodes')
         self._check_mask_of_states()
         x, out = self.tokens(), []
         for index, layer in enumerate(self.layers):
