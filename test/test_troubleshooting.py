@@ -17,6 +17,8 @@ SOURCES = (
     Path(torch_geometric.__file__).parent / 'sampler' / 'neighbor_sampler.py',
     Path(torch.__file__).parent / '_dynamo' / 'convert_frame.py',
     Path(torch.__file__).parent / 'cuda' / '__init__.py',
+    Path(torch.__file__).parent / 'nn' / 'functional.py',
+    Path(torch.__file__).parent / 'nn' / 'modules' / 'module.py',
     Path(torch.__file__).parent / 'serialization.py',
 )
 
@@ -25,7 +27,8 @@ def pattern_of(node):
     """A regular expression of the texts that an expression or a logger makes of it, or None for no
     text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return re.escape(re.sub(r'\s+', ' ', node.value)).replace('%s', '.*?')
+        text = re.escape(re.sub(r'\s+', ' ', node.value))
+        return text.replace('%s', '.*?').replace(re.escape('{}'), '.*?')
     if isinstance(node, ast.JoinedStr):
         parts = [pattern_of(part) for part in node.values]
         return ''.join('.*?' if part is None else part for part in parts)

@@ -9,10 +9,12 @@ from torch import Tensor
 
 def nearest_name(name: Any, names: Iterable[Any]) -> str:
     r"""Returns the end of a message about an unknown :obj:`name`, which asks for the most similar
-    text among :obj:`names`, whatever the case of letters. Returns an empty text if none is
-    similar."""
+    text among :obj:`names`, whatever the case of letters. The shortest text that begins with a name
+    of three letters or more is the most similar one. Returns an empty text if none is similar."""
     texts = {text.casefold(): text for text in names if isinstance(text, str)}
-    nearest = difflib.get_close_matches(str(name).casefold(), texts, 1)
+    start = str(name).casefold()
+    longer = sorted((text for text in texts if text.startswith(start)), key=len)
+    nearest = longer if len(start) > 2 and longer else difflib.get_close_matches(start, texts, 1)
     return f'; did you mean {texts[nearest[0]]!r}?' if nearest else ''
 
 

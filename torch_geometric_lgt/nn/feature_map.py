@@ -77,9 +77,12 @@ class FeatureMap(torch.nn.Module):
         super().__init__()
         names = RANDOM_MAPS + PLAIN_MAPS + LEARNED_MAPS
         if kind not in names:
+            hint = nearest_name(kind, names)
+            if kind == 'softmax':
+                hint = "; 'simplex', 'orthogonal' and 'positive' estimate a softmax"
             raise ValueError(
                 f"'feature_map', the 'kind' of a FeatureMap, must be one of {names} (got {kind!r})"
-                f'{nearest_name(kind, names)}'
+                f'{hint}'
             )
         if kind == 'simplex' and channels == 1:
             raise ValueError(

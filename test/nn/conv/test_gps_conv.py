@@ -162,6 +162,8 @@ def test_reset_gives_the_parameters_of_a_new_layer():
             r"'attn_type' .* \(got 'performer'\); did you mean 'kernel', the linear attention",
             {'attn_type': 'performer'},
         ),
+        (r"'conv' must be a layer, such as .* \(got 'GCNConv'\)", {'conv': 'GCNConv'}),
+        ("'conv' must be a layer, such as", {'conv': pyg.GCNConv}),
         ("'conv' and 'attn_type' must not both be None", {'conv': None, 'attn_type': None}),
         ("'attn_type' must take 'batch'", {'attn_type': JaccardSubtractorConv(8, 8)}),
         (

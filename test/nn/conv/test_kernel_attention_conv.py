@@ -310,6 +310,7 @@ def test_one_head_compiles_without_graph_break():
     [
         ({'heads': 3}, "'heads' must divide 'out_channels'"),
         ({'heads': 0}, "'heads' must divide 'out_channels'"),
+        ({'feature_map': 'softmax'}, r"\(got 'softmax'\); 'simplex', .* estimate a softmax"),
         ({'feature_map': 'cosine'}, "'feature_map', the 'kind' of a FeatureMap, must be one of"),
         ({'feature_map': 'elu', 'num_features': 8}, "'num_features' must be None"),
         ({'heads': 2, 'key_channels': 3}, "'heads' must divide 'key_channels'"),

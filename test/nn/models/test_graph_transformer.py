@@ -228,6 +228,7 @@ def test_attention_scores_are_those_of_the_layers():
         ("'num_layers' must be positive", {'num_layers': 0}),
         (r"'conv' must be the name .* did you mean 'GCNConv'\?", {'conv': 'gcnconv'}),
         (r"'conv' must be the name .* did you mean 'SAGEConv'\?", {'conv': 'SageConv'}),
+        (r"'conv' must be the name .* \(got 'GCN'\); did you mean 'GCNConv'\?", {'conv': 'GCN'}),
         (
             "'conv_kwargs' must have the arguments of NNConv",
             {'conv': 'HypergraphConv', 'conv_kwargs': {'no': 1}},
@@ -254,6 +255,10 @@ def test_attention_scores_are_those_of_the_layers():
         ("'num_local_layers' must not be negative", {'num_local_layers': -1}),
         ("'edge_channels' must not be negative", {'edge_channels': -1}),
         (r"encodings\['pe'\]' must be positive", {'encodings': {'pe': 0}}),
+        (
+            r"'encodings' must be a dictionary .*, such as {'laplacian_pe': 10} \(got \['pe'\]\)",
+            {'encodings': ['pe']},
+        ),
         (
             r"'conv' must take features of edges with 'edge_channels' = 2, .* \(got GCNConv\)",
             {'edge_channels': 2},
@@ -324,23 +329,32 @@ def in_parts(**options):
             lambda: GraphTransformer(6, 8, 3, conv=None, edge_channels=3),
         ),
         (
+            r"'pe' must be given, \[N, 2\], .* pass pe=data.pe, which a transform adds to the data",
+            lambda: GraphTransformer(6, 8, 3, encodings={'pe': 2}).double()(features(), EDGES),
+        ),
+        (
+            "'edge_index' must be given; for attention alone make the model with conv=None",
+            lambda: GraphTransformer(6, 8, 3).double()(features(), None),
+        ),
+        (
             r"'laplacian_pe' must be given, \[N, 2\], .* pass laplacian_pe=data.laplacian_pe, "
-            'which a transform such as LaplacianPE adds',
+            'which LaplacianPE adds to the data',
             lambda: GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}).double()(
                 features(), EDGES
             ),
         ),
         (
-            r"'laplacian_pe' must be an argument of the model, whose 'encodings' are \[\] beside "
-            r'x, edge_index, .*, process_group \(got laplacian_pe=..\)$',
+            r"'laplacian_pe' must be one of the 'encodings' of the model, \[\], or one of x, "
+            r'edge_index, .*, process_group \(got laplacian_pe=..\); for an encoding make the '
+            r"model with encodings={'laplacian_pe': channels}$",
             lambda: GraphTransformer(6, 8, 3).double()(features(), EDGES, laplacian_pe=features(2)),
         ),
         (
-            r"'num_graphs' must be an argument of the model.*; did you mean 'batch_size'\?",
+            r"'num_graphs' must be one of the 'encodings' .*; did you mean 'batch_size'\?",
             lambda: GraphTransformer(6, 8, 3).double()(features(), EDGES, num_graphs=1),
         ),
         (
-            r"'laplacian' must be .* are \['laplacian_pe'\] .*did you mean 'laplacian_pe'\?",
+            r"'laplacian' must be .*, \['laplacian_pe'\], .*did you mean 'laplacian_pe'\?",
             lambda: GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}).double()(
                 features(), EDGES, laplacian=features(2)
             ),

@@ -194,9 +194,9 @@ class GPSConv(PyGGPSConv):
         - **output:** node features :math:`(N, F)`
 
     Raises:
-        ValueError: If :obj:`attn_type` is unknown, or there is neither message passing nor
-            attention. If :obj:`attn_type` is a layer that takes no batch vector, or a layer with
-            :obj:`attn_kwargs`.
+        ValueError: If :obj:`attn_type` is unknown, :obj:`conv` no layer, or there is neither
+            message passing nor attention. If :obj:`attn_type` is a layer that takes no batch
+            vector, or a layer with :obj:`attn_kwargs`.
 
     Example:
         >>> import torch
@@ -224,6 +224,11 @@ class GPSConv(PyGGPSConv):
         attn_kwargs: dict[str, Any] | None = None,
     ) -> None:
         check_sizes(channels=channels, heads=heads)
+        if not (conv is None or isinstance(conv, Module)):
+            raise ValueError(
+                "'conv' must be a layer, such as GCNConv(channels, channels), or None (got "
+                f'{conv!r})'
+            )
         if conv is None and attn_type is None:
             raise ValueError("'conv' and 'attn_type' must not both be None (got None twice)")
         if isinstance(attn_type, str) and attn_type != 'mean':

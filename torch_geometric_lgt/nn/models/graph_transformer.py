@@ -1,6 +1,6 @@
 # N nodes, E edges, B graphs, D hidden channels, H heads, L layers, F_e edge features.
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -59,6 +59,7 @@ from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
 from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
 from torch_geometric_lgt.typing import Adj, PairTensor
 
+TRANSFORMS = {'laplacian_pe': 'LaplacianPE', 'svd_pe': 'SVDEncoding'}
 SYNONYMS = {'num_graphs': 'batch_size'}  # the name in PyG's Batch
 WITH_POSITIONS = ('kernel', 'difformer', 'sgformer')
 NORMS: dict[str | None, Callable[[int], Module | None]] = {
@@ -201,6 +202,7 @@ class GraphTransformer(LayerwiseModel):
         aggr: str | Aggregation = 'mean',
     ) -> None:
         super().__init__()
+        _check_names(encodings)
         check_width(in_channels)
         check_sizes(
             hidden_channels=hidden_channels,
@@ -214,7 +216,6 @@ class GraphTransformer(LayerwiseModel):
         check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
         _check_attention(attn_type)
         _check_branches(conv, attn_type, num_local_layers, norm, gate)
-        _check_names(encodings or {})
         if isinstance(attn_type, str) and attn_type != 'mean':
             check_heads(heads, hidden_channels)
         if attn_type == 'kernel' and attn_kwargs is None:
@@ -551,6 +552,10 @@ class GraphTransformer(LayerwiseModel):
             check_unused(edge_weight, 'without message passing')
             check_edge_attr(edge_attr, 0, self.edge_channels)
             return None
+        if edge_index is None:
+            raise ValueError(
+                "'edge_index' must be given; for attention alone make the model with conv=None"
+            )
         conv, edges, channels = self.conv, cast(Adj, edge_index), self.edge_channels
         size = x.size(0)
         return message_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)
@@ -560,17 +565,19 @@ class GraphTransformer(LayerwiseModel):
             if name not in self.encodings:
                 others = [*inspect.signature(GraphTransformer.forward).parameters][1:-1]
                 known = [*self.encodings, *others]
+                hint = nearest_name(SYNONYMS.get(name, name), known) or (
+                    f'; for an encoding make the model with encodings={{{name!r}: channels}}'
+                )
                 raise ValueError(
-                    f"'{name}' must be an argument of the model, whose 'encodings' are "
-                    f'{list(self.encodings)} beside {", ".join(others)} (got {name}=..)'
-                    f'{nearest_name(SYNONYMS.get(name, name), known)}'
+                    f"'{name}' must be one of the 'encodings' of the model, "
+                    f'{list(self.encodings)}, or one of {", ".join(others)} (got {name}=..){hint}'
                 )
         for name, channels in self.encodings.items():
             if encodings.get(name) is None:
                 raise ValueError(
                     f"'{name}' must be given, [N, {channels}], for the model has it in 'encodings' "
-                    f'(got None); pass {name}=data.{name}, which a transform such as LaplacianPE '
-                    'adds'
+                    f'(got None); pass {name}=data.{name}, which '
+                    f'{TRANSFORMS.get(name, "a transform")} adds to the data'
                 )
         return [encodings[name] for name in self.encodings]
 
@@ -605,9 +612,16 @@ def _check_attention(attn_type: Any) -> None:
         )
 
 
-def _check_names(encodings: dict[str, int]) -> None:
-    r"""Raises a ValueError if the name of an encoding cannot be a keyword of :meth:`forward` or a
-    name in the state dict."""
+def _check_names(encodings: dict[str, int] | None) -> None:
+    r"""Raises a ValueError if :obj:`encodings` is no dictionary, or the name of an encoding cannot
+    be a keyword of :meth:`forward` or a name in the state dict."""
+    if encodings is None:
+        return
+    if not isinstance(encodings, Mapping):
+        raise ValueError(
+            "'encodings' must be a dictionary with the channels of each name, such as "
+            f"{{'laplacian_pe': 10}} (got {encodings!r})"
+        )
     arguments = inspect.signature(GraphTransformer.forward).parameters
     for name in encodings:
         if not name.isidentifier() or name in arguments or hasattr(ModuleDict, name):
