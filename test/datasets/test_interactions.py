@@ -617,3 +617,14 @@ def test_shares_of_other_types_are_refused(tmp_path, ratios):
 def test_names_of_other_types_are_refused(tmp_path, name):
     with pytest.raises(ValueError, match="'name' must be the name of a data set"):
         InteractionDataset(tmp_path, name)
+
+
+def test_files_with_other_names_are_listed(tmp_path):
+    root = write(tmp_path / 'mine', interactions_csv='user_id,item_id\n1,2\n')
+    with pytest.raises(FileNotFoundError, match=r"the folder '.*mine' \(got 'interactions.csv'\)$"):
+        InteractionDataset(root, 'mine')
+    message = r'\(got a file; make a folder and call the file raw.csv\)$'
+    with pytest.raises(FileNotFoundError, match=message):
+        InteractionDataset(root / 'mine', 'interactions.csv')
+    with pytest.raises(FileNotFoundError, match=r"or .parquet into .*did you mean 'gowalla'\?$"):
+        InteractionDataset(root, 'gowala')

@@ -60,6 +60,23 @@ def find(folders: list[Path], name: str) -> Path | None:
     return paths[0] if paths else None
 
 
+def other_files(folders: list[Path]) -> str:
+    r"""Returns the part of a message that says which files the :obj:`folders` have under other
+    names. It is empty if they have none."""
+    if folders[0].is_file():
+        return f' (got a file; make a folder and call the file raw{"".join(folders[0].suffixes)})'
+    names = sorted(
+        path.name
+        for folder in folders
+        if folder.is_dir()
+        for path in folder.iterdir()
+        if path.is_file()
+    )
+    if not names:
+        return ''
+    return f' (got {", ".join(map(repr, names[:5]))}{", .." if len(names) > 5 else ""})'
+
+
 def read(path: Path, columns: Sequence[str]) -> Interactions:
     r"""Reads interactions from LightGCN text (``user item item ..`` in each line), or from the
     :obj:`columns` of a csv file with a header or of a parquet file: users, items, and optionally

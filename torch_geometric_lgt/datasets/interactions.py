@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch_geometric.data import HeteroData, InMemoryDataset
 
-from torch_geometric_lgt.datasets._interaction_files import Ids, find, read
+from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt.datasets._interaction_files import Ids, find, other_files, read
 from torch_geometric_lgt.datasets._sources import SOURCES, fetch, warn_of_others
 from torch_geometric_lgt.datasets._split import SPLITS, assign_splits, check_ratios, check_seed
 
@@ -155,9 +156,11 @@ class InteractionDataset(InMemoryDataset):
             RuntimeError: If a download fails.
         """
         if self.name not in SOURCES:
+            folder = Path(self.raw_dir).parent
             raise FileNotFoundError(
                 f"'root' has no files of {self.name!r}; put train and test, or raw, as .txt, .csv "
-                f'or .parquet into {self.raw_dir!r}'
+                f'or .parquet into the folder {str(folder)!r}'
+                f'{other_files([folder, Path(self.raw_dir)])}{nearest_name(self.name, SOURCES)}'
             )
         for file, source in SOURCES[self.name].items():
             fetch(source, Path(self.raw_dir) / file)
