@@ -1,7 +1,10 @@
 import argparse
 import importlib
 import pickle
+import re
 import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -335,3 +338,31 @@ def test_wrong_keys_are_named(gym, kind, name, key, message):
     arguments = (config,) if kind == 'layer' else (6, 3)
     with pytest.raises(ValueError, match=rf"'lgt\.{key}' .*{message}"):
         getattr(register, f'{kind}_dict')[name](*arguments)
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")
+def test_the_run_of_the_page(gym, monkeypatch, tmp_path):
+    """Without Lightning the training is one step and its data module the loaders."""
+    from torch_geometric.graphgym import create_loader, register
+
+    def step(model, loaders):
+        model.training_step(next(iter(loaders[0])))['loss'].backward()
+        models.append(model)
+
+    models = []
+    page = (Path(__file__).parents[1] / 'docs' / 'graphgym.rst').read_text(encoding='utf-8')
+    found = re.findall(r'\.\. code-block:: (\w+)\n\n((?: +.*\n|\n)+)', page)
+    (configuration,) = (text for kind, text in found if 'max_epoch' in text)
+    (program,) = (text for kind, text in found if kind == 'python')
+    monkeypatch.chdir(tmp_path)
+    training = importlib.import_module('torch_geometric.graphgym.train')
+    monkeypatch.setattr(training, 'GraphGymDataModule', create_loader)
+    monkeypatch.setattr(training, 'train', step)
+    monkeypatch.setattr(register, 'loader_dict', dict(register.loader_dict))
+    Path('config.yaml').write_text(textwrap.dedent(configuration))
+    program = textwrap.dedent(program)
+    exec(program.replace('num_graphs=100', 'num_graphs=4'), {})
+    (model,) = models
+    grad = {name: parameter.grad for name, parameter in model.named_parameters()}
+    (encoding,) = (name for name in grad if name.endswith('lin_encodings.laplacian_pe.weight'))
+    assert grad[encoding].abs().max() > 0
