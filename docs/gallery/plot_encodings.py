@@ -70,6 +70,8 @@ torch.equal(flipped.laplacian_pe.abs(), data.laplacian_pe.abs())
 #      - where a node is: communities, distances, routes
 #    * - :class:`~torch_geometric_lgt.transforms.SVDEncoding`
 #      - users and items, and directed graphs
+#    * - PyG's :class:`~torch_geometric.transforms.AddRandomWalkPE`
+#      - cycles and other patterns around a node, as in molecules
 #    * - :class:`~torch_geometric_lgt.transforms.NodeDegree`
 #      - degrees of an undirected graph, for batches with all neighbours
 #    * - :class:`~torch_geometric_lgt.transforms.JaccardScores`
@@ -77,7 +79,9 @@ torch.equal(flipped.laplacian_pe.abs(), data.laplacian_pe.abs())
 #    * - :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`
 #      - the nodes of ``LiteGT`` that attend by a softmax
 #
-# All of them leave the graph that they get unchanged, and loaders slice what they add: a sampled
+# Models take encodings of any origin, also your own: ``encodings={'random_walk_pe': 8}`` of
+# ``GraphTransformer`` names an attribute of the data and its width. The transforms of this package
+# leave the graph that they get unchanged, and loaders slice what they add: a sampled
 # batch has the values of the whole graph.
 from torch_geometric.transforms import Compose
 
@@ -130,8 +134,9 @@ print(f'the pair: {difference((batch.out_degree, batch.in_degree)):.0e}')
 #
 # Give a data set the transform as ``pre_transform``, or give ``LaplacianPE``, ``SVDEncoding`` and
 # ``JaccardScores`` a folder: ``cache_dir`` stores results by the content of the graph and the
-# arguments of the transform, so that a changed graph is computed anew. PyG's data sets do not
-# compute their ``pre_transform`` anew when its arguments change: pass ``force_reload=True``.
+# arguments of the transform, so that a changed graph is computed anew. Another process finds them
+# again. PyG's data sets do not compute their ``pre_transform`` anew when its arguments change: pass
+# ``force_reload=True``.
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -145,6 +150,17 @@ changed = data.clone()
 changed.edge_index = changed.edge_index[:, 2:]
 encode(changed)
 one, len([*folder.glob('*.safetensors')])
+
+# %%
+# A call writes one file, and waits until it is on the disk. For a graph of some dozens of nodes
+# that takes longer than its encodings. Give data sets of many small graphs the ``pre_transform``,
+# or encode them as one batch, in one file:
+from torch_geometric.data import Batch
+
+graphs = [Data(edge_index=torch.randint(n, (2, 3 * n)), num_nodes=n) for n in range(10, 40)]
+encoded = encode(Batch.from_data_list(graphs)).to_data_list()
+assert torch.equal(encoded[7].laplacian_pe, LaplacianPE(8)(graphs[7]).laplacian_pe)
+len([*folder.glob('*.safetensors')])
 
 # %%
 # Scores and encodings that stand in a graph do not follow its edges. ``check_fresh`` finds those

@@ -217,6 +217,51 @@ model = GraphTransformer(7, 40, 2, num_layers=3, level='edge')
 model(batch.x, batch.edge_index, batch.batch).shape
 
 # %%
+# Atoms, bonds and other kinds
+# ----------------------------
+#
+# In data sets of molecules ``x`` and ``edge_attr`` are often numbers of kinds, such as 7 for
+# nitrogen and 2 for a double bond. Such a number is no quantity: encode it by ``one_hot``, or
+# several columns by an ``Embedding`` each. The message passing reads the features of edges: give
+# the model ``edge_channels``, and a ``conv`` that takes them. PyG's random walks show cycles: their
+# probabilities of a return are an encoding of each node.
+from torch_geometric.transforms import AddRandomWalkPE
+
+
+def one_hot_features(data):
+    data.x = F.one_hot(data.x, 10).float()
+    data.edge_attr = F.one_hot(data.edge_attr, 4).float()
+    return data
+
+
+begin, end = torch.arange(6), torch.arange(1, 7) % 6
+pyridine = Data(
+    x=torch.tensor([7, 6, 6, 6, 6, 6]),
+    edge_index=torch.stack([torch.cat([begin, end]), torch.cat([end, begin])]),
+    edge_attr=torch.tensor([1, 2]).repeat(6),
+)
+prepare = Compose([one_hot_features, AddRandomWalkPE(8, attr_name='random_walk_pe')])
+molecules = next(iter(DataLoader([prepare(pyridine.clone())], batch_size=1)))
+
+model = GraphTransformer(
+    in_channels=10,
+    hidden_channels=32,
+    out_channels=1,
+    num_layers=3,
+    conv='ResGatedGraphConv',
+    edge_channels=4,
+    encodings={'random_walk_pe': 8},
+    level='graph',
+)
+model(
+    molecules.x,
+    molecules.edge_index,
+    molecules.batch,
+    edge_attr=molecules.edge_attr,
+    random_walk_pe=molecules.random_walk_pe,
+).shape
+
+# %%
 # Attention over the neighbours
 # -----------------------------
 #
