@@ -307,6 +307,12 @@ def in_parts(**options):
             ),
         ),
         (
+            r"'edge_attr' must have shape \(8, 3\) \(got \(8,\)\); encode numbers of kinds",
+            lambda: GraphTransformer(6, 8, 3, conv='GATv2Conv', edge_channels=3).double()(
+                features(), EDGES, edge_attr=torch.arange(8)
+            ),
+        ),
+        (
             "'edge_weight' must be None for 'conv' = SAGEConv",
             lambda: GraphTransformer(6, 8, 3, conv='SAGEConv').double()(
                 features(), EDGES, edge_weight=torch.rand(8)
