@@ -1,6 +1,8 @@
 r"""Provides the parser of all scripts, and the options that several scripts have."""
 
 import argparse
+import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,7 +31,11 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
         if action.choices is not None:
             return 'NAME'
-        metavars: dict[Any, str] = {int: 'N', positive: 'N', float: 'X', device: 'DEVICE'}
+        metavars: dict[Any, str] = {
+            **dict.fromkeys((int, positive, natural), 'N'),
+            **dict.fromkeys((float, not_negative, above_zero, share), 'X'),
+            device: 'DEVICE',
+        }
         return metavars.get(action.type, action.dest.upper())
 
     def _metavar_formatter(
@@ -112,7 +118,7 @@ def script_parser(text: str | None, writes: bool = True) -> Parser:
         parser.groups['output'].add_argument(
             '--output',
             type=output_folder,
-            default=OUTPUT,
+            default=str(OUTPUT),
             metavar='DIR',
             help='folder for results, tables and pictures',
         )
@@ -168,9 +174,43 @@ def add_table(parser: Parser) -> None:
 
 def positive(text: str) -> int:
     r"""Reads a number of things, at least one."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'{text!r} must be an integer of at least 1')
+    return _integer(text, 1)
+
+
+def natural(text: str) -> int:
+    r"""Reads a number of things, which may be 0."""
+    return _integer(text, 0)
+
+
+def _integer(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f'{text!r} must be an integer of at least {least}')
     return int(text)
+
+
+def not_negative(text: str) -> float:
+    r"""Reads a finite number of at least 0."""
+    return _number(text, lambda value: 0 <= value < math.inf, 'of at least 0')
+
+
+def above_zero(text: str) -> float:
+    r"""Reads a finite number above 0."""
+    return _number(text, lambda value: 0 < value < math.inf, 'above 0')
+
+
+def share(text: str) -> float:
+    r"""Reads a share of less than all."""
+    return _number(text, lambda value: 0 <= value < 1, 'of at least 0 and below 1')
+
+
+def _number(text: str, fits: Callable[[float], bool], rule: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not fits(value):
+        raise argparse.ArgumentTypeError(f'{text!r} must be a number {rule}')
+    return value
 
 
 def device(text: str) -> torch.device:
@@ -186,9 +226,18 @@ def device(text: str) -> torch.device:
 
 
 def output_folder(text: str) -> Path:
-    r"""Returns the path of a folder, which need not exist."""
+    r"""Returns the path of a folder to write to, which need not exist."""
     path = Path(text)
     first = next((part for part in (path, *path.parents) if part.exists()), path)
     if first.exists() and not first.is_dir():
         raise argparse.ArgumentTypeError(f'{str(first)!r} must be a folder')
+    if first.exists() and not os.access(first, os.W_OK):
+        raise argparse.ArgumentTypeError(f'{str(first)!r} must be a folder that can be written')
     return path
+
+
+def file_name_part(text: str) -> str:
+    r"""Reads a part of the names of files, such as the name of a variant."""
+    if Path(text).name != text:
+        raise argparse.ArgumentTypeError(f'{text!r} must be a part of a file name, without slashes')
+    return text

@@ -1,6 +1,8 @@
 r"""Writes files and tells the user where they are."""
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from tqdm import tqdm
@@ -8,6 +10,10 @@ from tqdm import tqdm
 from torch_geometric_lgt._io import write_atomically
 
 WRITTEN: dict[Path, str] = {}  # what each file is that this process wrote
+
+
+class DataError(Exception):
+    r"""Says that data cannot be read or written, in one line."""
 
 
 def say(message: str) -> None:
@@ -18,9 +24,26 @@ def say(message: str) -> None:
 def write_file(path: Path, content: bytes, kind: str) -> None:
     r"""Writes a file, and its folder if it is not there. The end of the script names the file
     among those of its :obj:`kind`, such as ``pictures``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
     WRITTEN[path] = kind
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    r"""Turns a failure to write into one line that names the path.
+
+    Raises:
+        DataError: If the path cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f'{path} cannot be written ({error.strerror or error}); make room, change its rights '
+            'or choose another path'
+        ) from error
 
 
 def say_files() -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from benchmarks.common.command import ROOT, command
-from benchmarks.common.files import say, write_file
+from benchmarks.common.files import DataError, say, write_file, writing
 from torch_geometric_lgt._io import open_regular
 
 PUBLISHED = Path(__file__).resolve().parents[1] / 'results'
@@ -29,10 +30,6 @@ FIELDS = {
     'config': dict,
     'command': str,
 }
-
-
-class DataError(Exception):
-    r"""Says that data cannot be read, in one line."""
 
 
 def summary(values: Sequence[float]) -> dict[str, Any]:
@@ -102,9 +99,22 @@ def write_result(
     path. The name of the file has the protocol if :obj:`protocol_in_name` is set. :obj:`data` is
     the fingerprint of the training data; with it :obj:`metrics` has a value for each seed, and
     the seeds of an earlier result of the same run stay in the result. :obj:`training_commits` are
-    the commits of the trainings, which may be older than the commit that measures them."""
-    if any(not math.isfinite(value) for values in metrics.values() for value in values):
-        raise ValueError(f"'metrics' must be finite (got {dict(metrics)})")
+    the commits of the trainings, which may be older than the commit that measures them.
+
+    Raises:
+        DataError: If a metric is not finite, or the result cannot be written.
+    """
+    wrong = {
+        name: list(values)
+        for name, values in metrics.items()
+        if not all(map(math.isfinite, values))
+    }
+    if wrong:
+        runs = f' of the seeds {list(seeds)}' if seeds else ''
+        raise DataError(
+            f'no result is written: metrics{runs} are not finite ({wrong}), as after a training '
+            'that diverged; try a smaller learning rate, or other seeds'
+        )
     record = {
         'task': task,
         'dataset': dataset,
@@ -127,9 +137,13 @@ def write_result(
     }
     parts = (model, dataset, protocol if protocol_in_name else '', variant)
     path = folder / task / ('-'.join(filter(None, parts)) + '.json')
-    if data is not None and seeds and path.exists():
-        record = accumulated(record, read_result(path), path)
-    write_file(path, (json.dumps(record, indent=2) + '\n').encode(), 'results')
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Another process may add its seeds to the same result.
+        with FileLock(path.parent / '.lock'):
+            if data is not None and seeds and path.exists():
+                record = accumulated(record, read_result(path), path)
+            write_file(path, (json.dumps(record, indent=2) + '\n').encode(), 'results')
     return path
 
 

@@ -16,8 +16,8 @@ from aiohttp import ClientError
 
 from benchmarks.common.arguments import ROOT_HELP
 from benchmarks.common.command import program
-from benchmarks.common.files import say, say_files
-from benchmarks.common.results import PUBLISHED, DataError
+from benchmarks.common.files import DataError, say, say_files
+from benchmarks.common.results import PUBLISHED
 
 EXTRAS = {  # the extra that has a module, or none where the help of the script tells the command
     'elkai': 'tsp',

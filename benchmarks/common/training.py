@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from benchmarks.common.files import say
+from benchmarks.common.files import DataError, say, writing
 from benchmarks.common.memory import peak_mib, try_restart_peak
 from benchmarks.common.rates import Cosine, Plateau
-from benchmarks.common.results import PUBLISHED, DataError, commit
+from benchmarks.common.results import PUBLISHED, commit
 from torch_geometric_lgt import __version__
 from torch_geometric_lgt._io import checksum, open_regular, read_tensors, write_tensors
 
@@ -58,7 +58,8 @@ def curves(folder: Path) -> Callable[[str, float, int], None]:
     installed."""
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(folder).add_scalar
+    with writing(folder):
+        return SummaryWriter(folder).add_scalar
 
 
 class Training:
@@ -229,8 +230,9 @@ class Training:
         tensors['peak_memory_mib'] = torch.tensor(self.peak_memory_mib, dtype=torch.float64)
         text = json.dumps(self.commits).encode()
         tensors['commits'] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(self.path, tensors, KIND)
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_tensors(self.path, tensors, KIND)
         self.saved = time.perf_counter()
 
     def _read(self) -> dict[str, Tensor] | None:

@@ -14,6 +14,7 @@ from benchmarks.common.arguments import (
     add_device,
     add_root,
     add_seeds,
+    file_name_part,
     positive,
     script_parser,
 )
@@ -59,6 +60,7 @@ def make_parser(
     )
     parser.groups['model'].add_argument(
         '--variant',
+        type=file_name_part,
         default='',
         help=(
             'name of a configuration that is not the default (default: what differs, as '

@@ -18,7 +18,14 @@ added to the result.
 import argparse
 from typing import Any
 
-from benchmarks.common.arguments import add_device, add_seeds, add_table, script_parser
+from benchmarks.common.arguments import (
+    add_device,
+    add_seeds,
+    add_table,
+    file_name_part,
+    natural,
+    script_parser,
+)
 from benchmarks.common.figures import require_drawing
 from benchmarks.common.names import unknown
 from benchmarks.common.results import read_results
@@ -62,11 +69,12 @@ def make_parser() -> argparse.ArgumentParser:
     add_seeds(parser, [0, 1, 2, 3, 4], 'a training for each; they also draw the splits')
     parser.groups['data'].add_argument(
         '--neighbors',
-        type=int,
+        type=natural,
         help='edges between this many nearest neighbours instead of the graph; 0: none',
     )
     parser.groups['model'].add_argument(
         '--variant',
+        type=file_name_part,
         default='',
         help=(
             'name of a configuration that is not the default (default: what differs, as '

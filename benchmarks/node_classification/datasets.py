@@ -15,7 +15,7 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from benchmarks.common.arguments import Parser, add_root
 from benchmarks.common.arrays_only import arrays_only, require_regular
-from benchmarks.common.files import say
+from benchmarks.common.files import DataError, say
 from benchmarks.common.names import hint, unknown
 from benchmarks.node_classification.graph_files import from_npz
 from torch_geometric_lgt.datasets._sources import Source, fetch
@@ -166,9 +166,17 @@ def filtered(root: str, name: str) -> Data:
 
 
 def nearest_neighbor_edges(x: Tensor, neighbors: int) -> Tensor:
-    r"""Connects each node to its nearest neighbours; returns the edges ``[2, E]``."""
+    r"""Connects each node to its nearest neighbours; returns the edges ``[2, E]``.
+
+    Raises:
+        DataError: If there are not that many other nodes.
+    """
     if neighbors == 0:
         return torch.empty(2, 0, dtype=torch.long)
+    if neighbors >= x.size(0):
+        raise DataError(
+            f'--neighbors must be below the number of nodes, {x.size(0)} (got {neighbors})'
+        )
     from sklearn.neighbors import kneighbors_graph
 
     graph = kneighbors_graph(x.numpy(), neighbors).tocoo()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from benchmarks.common.results import DataError
+from benchmarks.common.files import DataError
 
 
 class Metric(NamedTuple):

@@ -19,7 +19,7 @@ from benchmarks.common.arguments import (
     add_root,
     add_seeds,
     add_table,
-    positive,
+    file_name_part,
     script_parser,
 )
 from benchmarks.common.results import read_results
@@ -29,9 +29,9 @@ from benchmarks.recommendation.report import report
 from benchmarks.recommendation.run import TASK, run
 from benchmarks.recommendation.settings import (
     ARCHITECTURE,
-    COUNTS,
     DEFAULTS,
     HELP,
+    KINDS,
     STUDIES,
     STUDY,
     defaults,
@@ -55,6 +55,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     add_seeds(parser, [0, 1, 2])
     parser.groups['model'].add_argument(
         '--variant',
+        type=file_name_part,
         default='',
         help=(
             'name of a configuration that is not the default (default: what differs, as '
@@ -75,7 +76,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     for config in DEFAULTS.values():
         options |= {name: value for name, value in config.items() if options.get(name) is None}
     for name, value in options.items():
-        kind = positive if name in COUNTS else int if value is None else type(value)
+        kind = KINDS.get(name, type(value))
         text, choices = HELP[name]
         group = parser.groups['model' if name in ARCHITECTURE else 'training']
         group.add_argument(

@@ -5,7 +5,10 @@ and SGL have the larger learning rate and batches of ``GRAPH``, with which their
 rise several times faster.
 """
 
+from collections.abc import Callable
 from typing import Any
+
+from benchmarks.common.arguments import above_zero, natural, not_negative, positive, share
 
 TRAINED = {
     'epochs': 300,
@@ -49,7 +52,16 @@ IMPLIED: dict[tuple[str, str], dict[str, Any]] = {
     ('mask', 'adjacency'): {'refresh': 1},
     **{('feature_map', name): {'num_features': 0} for name in ('elu', 'relu', 'focused')},
 }
-COUNTS = ('epochs', 'patience', 'every', 'batch_size', 'dim', 'heads', 'refresh')  # at least 1
+# What each option takes that is neither a name nor true or false.
+KINDS: dict[str, Callable[[str], float]] = {
+    **dict.fromkeys(('epochs', 'patience', 'every', 'batch_size', 'dim'), positive),
+    **dict.fromkeys(('heads', 'refresh'), positive),
+    **dict.fromkeys(('layers', 'num_features', 'key_channels', 'encoding'), natural),
+    **dict.fromkeys(('lr', 'encoding_scale', 'temperature'), above_zero),
+    **dict.fromkeys(('weight_decay', 'gamma', 'regularization', 'weight', 'length'), not_negative),
+    'share': share,
+    'power': float,
+}
 
 # Data sets on which an epoch at full width takes too long for one machine.
 NARROW = {'yelp-s3rec': {'dim': 64, 'encoding': 64}}

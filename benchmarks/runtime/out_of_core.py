@@ -22,7 +22,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from benchmarks.common.arguments import add_table, positive, script_parser
+from benchmarks.common.arguments import add_table, output_folder, positive, script_parser
 from benchmarks.common.memory import resident_mib
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import run_script, source
@@ -171,7 +171,10 @@ def main() -> None:
         help='numbers of nodes',
     )
     parser.groups['output'].add_argument(
-        '--folder', help='for files of some 3.5 kB for each node, removed at the end'
+        '--folder',
+        type=output_folder,
+        metavar='DIR',
+        help='for files of some 3.5 kB for each node, removed at the end',
     )
     add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
@@ -182,7 +185,7 @@ def main() -> None:
     if args.folder is None and not args.table:
         parser.error('--folder must name a folder for the files of the graph')
     for num_nodes in [] if args.table else args.nodes:
-        graph_folder = Path(args.folder) / f'out-of-core-{num_nodes}'
+        graph_folder = args.folder / f'out-of-core-{num_nodes}'
         metrics: dict[str, list[float]] = {}
         for step in tqdm(STEPS, desc=f'{num_nodes:,} nodes'):
             figures = fresh(

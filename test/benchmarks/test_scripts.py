@@ -13,8 +13,9 @@ import pytest
 
 from benchmarks import tsp
 from benchmarks.common import figures, files, scripts
-from benchmarks.common.arguments import GROUPS, Parser, format_default
-from benchmarks.common.scripts import DataError, data_from, run_script, variant_name
+from benchmarks.common.arguments import GROUPS, Parser, format_default, output_folder
+from benchmarks.common.files import DataError
+from benchmarks.common.scripts import data_from, run_script, variant_name
 from benchmarks.node_classification import __main__ as node_classification
 from benchmarks.recommendation import __main__ as recommendation
 
@@ -341,12 +342,18 @@ def test_names_of_variants():
     assert plan.variant == ''
 
 
+def test_folders_that_cannot_be_written_are_refused_before_a_run(monkeypatch, tmp_path):
+    monkeypatch.setattr('os.access', lambda *_: False)
+    with pytest.raises(argparse.ArgumentTypeError, match=rf"^'{tmp_path}' must be .* be written$"):
+        output_folder(str(tmp_path / 'new'))
+
+
 def test_default_folder_is_not_that_of_the_published_results(monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['x'])
     monkeypatch.setattr(
         Parser,
         'parse_args',
-        lambda self, *_: pytest.fail(self.get_default('output').name),
+        lambda self, *_: pytest.fail(Path(self.get_default('output')).name),
     )
     with pytest.raises(pytest.fail.Exception, match='benchmark-results'):
         tsp.main()

@@ -1,12 +1,16 @@
 import json
 import os
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.common import results
 from benchmarks.common.command import ROOT, command
-from benchmarks.common.results import DataError, commit, read_results, write_result
+from benchmarks.common.files import DataError
+from benchmarks.common.results import commit, read_results, write_result
 
 
 def write(folder, seeds, values, data='digest', lr=0.1, metric='accuracy', **more):
@@ -99,6 +103,37 @@ def test_measurements_do_not_accumulate(tmp_path):
         4.0,
         5.0,
     ]
+
+
+def test_processes_that_end_at_the_same_time_keep_all_seeds(monkeypatch, tmp_path):
+    read = results.read_result
+
+    def read_slowly(path):
+        record = read(path)
+        time.sleep(0.05)
+        return record
+
+    write(tmp_path, [0], [0.0])
+    monkeypatch.setattr(results, 'read_result', read_slowly)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda seed: write(tmp_path, [seed], [float(seed)]), (1, 2, 3)))
+    assert read(tmp_path / 'task' / 'ours-mine.json')['seeds'] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize('name', ['file/x', 'x' * 300])
+def test_results_that_cannot_be_written_are_named(name, tmp_path):
+    (tmp_path / 'task').mkdir()
+    (tmp_path / 'task' / 'ours-mine-file').touch()
+    with pytest.raises(DataError, match=rf'ours-mine-{name}.json cannot be written \(.+\); make'):
+        write(tmp_path, [0], [0.5], variant=name)
+
+
+def test_a_training_that_diverged_has_no_result(tmp_path):
+    with pytest.raises(
+        DataError, match=r"seeds \[0, 1\] are not finite \(\{'accuracy': \[0.5, nan"
+    ):
+        write(tmp_path, [0, 1], [0.5, float('nan')])
+    assert not (tmp_path / 'task').exists()
 
 
 def test_command_names_folders_without_the_way_there(monkeypatch):

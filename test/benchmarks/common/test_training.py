@@ -5,8 +5,8 @@ import torch
 from torch.nn import Dropout, Linear, Sequential
 
 from benchmarks.common import training as module
+from benchmarks.common.files import DataError
 from benchmarks.common.rates import Cosine, Plateau
-from benchmarks.common.results import DataError
 from benchmarks.common.training import Training, checkpoint, fingerprint
 
 TARGET = torch.tensor([[1.0], [-2.0], [0.5]])

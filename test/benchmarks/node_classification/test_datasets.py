@@ -8,6 +8,7 @@ import torch_geometric
 from sklearn.utils import Bunch
 from torch_geometric.data import Data
 
+from benchmarks.common.files import DataError
 from benchmarks.node_classification import datasets
 from benchmarks.node_classification.datasets import load, prepare_features, split
 from benchmarks.node_classification.settings import settings
@@ -40,6 +41,11 @@ def test_digits_with_nearest_neighbours_or_no_graph(neighbors):
         assert degree.min() >= 5
     else:
         assert degree.sum() == 0
+
+
+def test_more_neighbours_than_nodes_are_told():
+    with pytest.raises(DataError, match=r'^--neighbors must be below .*, 1797 \(got 1797\)$'):
+        load('', 'digits', 1797)
 
 
 def test_unknown_names_are_told():

@@ -6,7 +6,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from benchmarks.common.scripts import DataError, run_script
+from benchmarks.common.files import DataError
+from benchmarks.common.scripts import run_script
 from benchmarks.node_classification import __main__ as node_classification
 from benchmarks.node_classification import run
 from benchmarks.node_classification.datasets import load, prepare_features, split

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks.common import training
-from benchmarks.common.results import DataError
+from benchmarks.common.files import DataError
 from benchmarks.common.scripts import run_script
 from benchmarks.node_classification import __main__ as node_classification
 from benchmarks.node_classification import run, search

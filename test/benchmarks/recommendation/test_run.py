@@ -4,7 +4,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from benchmarks.common.results import DataError
+from benchmarks.common.files import DataError
 from benchmarks.recommendation import __main__ as recommendation
 from benchmarks.recommendation import run as recommendation_run
 from benchmarks.recommendation.datasets import Task

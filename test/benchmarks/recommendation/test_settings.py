@@ -22,6 +22,11 @@ def test_variants_of_a_study_differ_in_one_respect_from_what_they_have_in_common
         ('--mask adjacency --refresh 2', '--refresh must be 1 with the other options (got 2)'),
         ('--feature-map elu --num-features 8', '--num-features must be 0 with the other options'),
         ('--refresh 0', "argument --refresh: '0' must be an integer of at least 1"),
+        ('--layers -1', "argument --layers: '-1' must be an integer of at least 0"),
+        ('--lr nan', "argument --lr: 'nan' must be a number above 0"),
+        ('--gamma x', "argument --gamma: 'x' must be a number of at least 0"),
+        ('--model sgl --share 1', "argument --share: '1' must be a number of at least 0 and below"),
+        ('--variant a/b', "argument --variant: 'a/b' must be a part of a file name"),
         ('--epochs 0', "argument --epochs: '0' must be an integer of at least 1"),
     ],
 )
