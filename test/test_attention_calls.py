@@ -116,6 +116,36 @@ def test_a_model_of_ones_own():
             torch.testing.assert_close(rows.weight.sum(1), torch.ones(12, 1).double())
 
 
+class Residual(torch.nn.Module):
+    def __init__(self, make_attention, is_in_place):
+        super().__init__()
+        self.lin, self.attn = torch.nn.Linear(6, 8), make_attention(8, 8, 2)
+        self.is_in_place = is_in_place
+
+    def forward(self, x):
+        h = self.lin(x)
+        out = self.attn(h, EDGES)
+        if not self.is_in_place:
+            return (h + out).relu()
+        h += out
+        out.zero_()
+        return h.relu_()
+
+
+@pytest.mark.parametrize('make_attention', [KernelAttentionConv, DIFFormerConv, SGFormerConv])
+def test_models_that_change_features_in_place(make_attention):
+    """The report read the changed features as the input of the layer."""
+    models = [Residual(make_attention, is_in_place) for is_in_place in (False, True)]
+    models[1].load_state_dict(models[0].state_dict())
+    x, reports, outputs = torch.randn(12, 6), [], []
+    for model in models:
+        reports.append(attention_report(model, x, generator=torch.Generator().manual_seed(0)))
+        with recorded_calls(model, (x,), {}) as ((call,), _):
+            outputs.append(call.output)
+    assert reports[0] == reports[1]
+    assert torch.equal(*outputs)
+
+
 def test_the_model_is_left_as_it_was():
     model, x = Model(), torch.randn(12, 6)
     model.lin.eval()

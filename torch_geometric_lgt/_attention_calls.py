@@ -18,7 +18,6 @@ from torch_geometric_lgt._multihead_calls import self_attention_call
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees
-from torch_geometric_lgt.functional.numerics import convert
 from torch_geometric_lgt.functional.segment import node_to_graph
 from torch_geometric_lgt.nn import DegreeMaskedAttention, JaccardSubtractorConv
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
@@ -56,8 +55,9 @@ class AttentionRows(NamedTuple):
 
 
 class AttentionCall:
-    r"""Stores one call of an attention layer. Features and positions are stored in the dtype of
-    the parameters, which those of a model that enters autocast itself need not have.
+    r"""Stores one call of an attention layer. Features, positions and the output are copies,
+    because the model may change them in place later. Features and positions have the dtype of the
+    parameters, which those of a model that enters autocast itself need not have.
 
     Args:
         name (str): The path of the layer in its model.
@@ -69,8 +69,8 @@ class AttentionCall:
     def __init__(self, name: str, layer: Any, arguments: dict[str, Any], output: Tensor) -> None:
         dtype = reference(layer).dtype
         inputs = {key: arguments[key] for key in ('x', 'position') if key in arguments}
-        inputs = {key: _converted(value, dtype) for key, value in inputs.items()}
-        self.name, self.layer, self.output = name, layer, output
+        inputs = {key: _copied(value, dtype) for key, value in inputs.items()}
+        self.name, self.layer, self.output = name, layer, output.clone()
         self.arguments = arguments | inputs
         x = self.arguments['x']
         self.x_src, self.x_dst = (x, x) if isinstance(x, Tensor) else x
@@ -187,14 +187,14 @@ class AttentionCall:
         return degrees(edge_list(self.arguments['edge_index'], num_nodes, num_nodes), num_nodes)
 
 
-def _converted(value: Any, dtype: torch.dtype) -> Any:
-    r"""Returns a tensor, or both of a pair, in :obj:`dtype`, and :obj:`None` unchanged. A pair of
-    the same tensor twice stays one."""
+def _copied(value: Any, dtype: torch.dtype) -> Any:
+    r"""Copies a tensor, or both of a pair, to :obj:`dtype`, and returns :obj:`None` unchanged. A
+    pair of the same tensor twice stays one."""
     if not isinstance(value, (tuple, list)):
-        return convert(value, dtype)
+        return None if value is None else value.to(dtype, copy=True)
     source, target = value
-    converted = convert(source, dtype)
-    return converted, converted if target is source else convert(target, dtype)
+    copied = _copied(source, dtype)
+    return copied, copied if target is source else _copied(target, dtype)
 
 
 @contextlib.contextmanager
