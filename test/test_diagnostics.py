@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.nn import HGTConv
 from torch_geometric.transforms import Compose, ToSparseTensor
 from torch_geometric.utils import sort_edge_index
 
@@ -266,6 +267,25 @@ def test_sparse_parts_are_looked_at():
                 ValueError, match=r'input of the model \(Identity\) is not finite, first in row 2'
             ):
                 model(sparse)
+
+
+def test_dictionaries_by_type_are_looked_at():
+    """NaN in the output of a layer such as HGTConv, which no layer of tensors sees, was passed."""
+    types = ['user', 'item'], [('user', 'buys', 'item')]
+    model = HGTConv(2, 2, types)
+    x = {'user': torch.ones(3, 2), 'item': torch.ones(2, 2)}
+    edges = {types[1][0]: torch.tensor([[0, 2], [0, 1]])}
+    with check_finite(model):
+        model(x, edges)
+    with torch.no_grad():
+        model.skip['item'].fill_(math.nan)
+    message = r"^the output of the model \(HGTConv\) at 'item' is not finite, first in row 0$"
+    with pytest.raises(ValueError, match=message), check_finite(model):
+        model(x, edges)
+    x['user'][1, 0] = math.inf
+    message = r"^the input of the model \(HGTConv\) at 'user' is not finite, first in row 1$"
+    with pytest.raises(ValueError, match=message), check_finite(model):
+        model(x, edges)
 
 
 def test_attributes_of_a_graph_that_changed_are_found():

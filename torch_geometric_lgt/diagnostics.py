@@ -5,7 +5,7 @@ input."""
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -208,8 +208,8 @@ def check_finite(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _require_finite(what: str, *values: Any) -> None:
-    r"""Checks that tensors, dense or sparse, and tuples and lists of tensors have neither NaN nor
-    infinity. Other values are ignored. :obj:`what` names the values in the error.
+    r"""Checks that tensors, dense or sparse, have neither NaN nor infinity, also in tuples, lists
+    and dictionaries. Other values are ignored. :obj:`what` names the values in the error.
 
     Raises:
         ValueError: If a value is not finite. The error has the first such row.
@@ -217,6 +217,9 @@ def _require_finite(what: str, *values: Any) -> None:
     for value in values:
         if isinstance(value, (tuple, list)):
             _require_finite(what, *value)
+        elif isinstance(value, Mapping):  # by node or edge type
+            for key, part in value.items():
+                _require_finite(f'{what} at {key!r}', part)
         elif isinstance(value, Tensor):
             entries, rows = value, None
             if value.layout != torch.strided:
