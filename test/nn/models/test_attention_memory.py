@@ -438,6 +438,26 @@ def test_noise_of_keys_by_position_is_drawn_once():
     assert float(memory.without(torch.arange(N))[0].sums.abs().max()) < 1e-12
 
 
+@pytest.mark.parametrize('samples', [1, 3])
+@pytest.mark.parametrize('is_training', [False, True])
+def test_a_memory_of_the_other_mode_is_refused(is_training, samples, tmp_path):
+    """With one sample the states had equal sizes, and keys of two temperatures were added up."""
+    data = Data(x=torch.randn(6, 4), edge_index=torch.randint(6, (2, 12)))
+    model = NodeFormer(4, 8, 2, num_gumbel_samples=samples).train(is_training)
+    memory = model.attention_memory(NeighborLoader(data, [-1], batch_size=4))
+    memory.save(tmp_path / 'memory')
+    memories = memory, AttentionMemory.load(tmp_path / 'memory', model)
+    model.train(not is_training)
+    read, built = ('evaluation', 'training') if is_training else ('training', 'evaluation')
+    message = rf"^'states' must be of a memory that was built in {read}, .* \(got one of {built}\)"
+    for memory in memories:
+        for states, num_keys in ((memory.states, 0), (memory.without(torch.arange(6)), 6)):
+            with pytest.raises(ValueError, match=message):
+                model(data.x, data.edge_index, states=states, num_keys=num_keys)
+            model.train(is_training)(data.x, data.edge_index, states=states, num_keys=num_keys)
+            model.train(not is_training)
+
+
 def test_a_memory_in_place_of_its_states_is_refused():
     data, model = graph(), SGFormer(5, 8, 3)
     memory = memory_of(model, data)

@@ -80,6 +80,7 @@ class AttentionState:
     """
 
     num_left_out: int | None = None  # set by AttentionMemory.without
+    has_noise: bool | None = None  # set by AttentionMemory
 
     def __init__(
         self,

@@ -120,6 +120,9 @@ class LayerwiseModel(StreamedModel):
                     f"'num_keys' must be {num_left_out}, the number of nodes that 'states' leave "
                     f"out, the first rows of 'x' (got {num_rows}): every other node is in 'states'"
                 )
+        if states and not torch.compiler.is_compiling():
+            for conv, state in zip(self._present_attentions(), states, strict=True):
+                _check_mode(conv, state)
         if group is not None and context.batch is not None and context.batch_size is None:
             raise ValueError(
                 "'batch_size' must be given with 'batch' and 'process_group': each process has a "
@@ -326,6 +329,22 @@ class LayerwiseModel(StreamedModel):
 
         return stream.fill(
             f'layer-{index + 1}', self.layer_channels, x.dtype, rows, self.uses_edges
+        )
+
+
+def _check_mode(attention: Any, state: AttentionState) -> None:
+    r"""Checks that the keys of a memory have noise if those of the layer :obj:`attention` have it.
+
+    Raises:
+        ValueError: If only one of them has noise.
+    """
+    draws_noise = attention.training and getattr(attention, 'num_gumbel_samples', 0) > 0
+    if state.has_noise not in (None, draws_noise):
+        built, read = ('training', 'evaluation') if state.has_noise else ('evaluation', 'training')
+        raise ValueError(
+            f"'states' must be of a memory that was built in {read}, the mode of the model (got "
+            f'one of {built}): noise and temperature of the keys differ; call attention_memory '
+            'again in this mode'
         )
 
 

@@ -36,9 +36,9 @@ class AttentionMemory:
     The method :obj:`attention_memory` of a model builds the memory, and :meth:`load` reads one; do
     not call the constructor. The memory stores the inputs of the layers, in files if the method
     gets a folder. It has no dropout, as in evaluation. If the model is in training mode, the noise
-    of NodeFormer is drawn once for each node, when the memory is built. A batch gets the states
-    from :meth:`without`. For a network of your own, :doc:`/generated/gallery/plot_large_graph` has
-    the same by hand.
+    of NodeFormer is drawn once for each node, when the memory is built; NodeFormer refuses a memory
+    of the other mode. A batch gets the states from :meth:`without`. For a network of your own,
+    :doc:`/generated/gallery/plot_large_graph` has the same by hand.
 
     Attributes:
         states (list): The :class:`~torch_geometric_lgt.functional.AttentionState` of all nodes in
@@ -76,7 +76,8 @@ class AttentionMemory:
         states: list[AttentionState],
     ) -> None:
         self.convs: Any = convs
-        self.inputs, self._noise, self.states = inputs, noise, states
+        self.inputs, self._noise = inputs, noise
+        self.states = self._marked(states)
 
     @classmethod
     def from_stream(
@@ -88,8 +89,15 @@ class AttentionMemory:
         stream.keep_locked(memory)
         for index in range(len(inputs)):
             memory._noise[index] = memory._draw_noise(index, stream)
-        memory.states = [memory._stream_state(index, stream) for index in range(len(inputs))]
+        states = [memory._stream_state(index, stream) for index in range(len(inputs))]
+        memory.states = memory._marked(states)
         return memory
+
+    def _marked(self, states: list[AttentionState]) -> list[AttentionState]:
+        r"""Notes in each state whether its keys have noise."""
+        for state, noise in zip(states, self._noise, strict=False):
+            state.has_noise = noise is not None
+        return states
 
     def without(self, nodes: Tensor) -> list[AttentionState]:
         r"""Returns for each layer the state of all nodes except :obj:`nodes`: a list for the
@@ -118,7 +126,7 @@ class AttentionMemory:
         rest = [state.without(self._state(index, nodes)) for index, state in enumerate(self.states)]
         for state in rest:
             state.num_left_out = nodes.numel()
-        return rest
+        return self._marked(rest)
 
     def save(self, path: str | os.PathLike) -> None:
         r"""Writes the memory to a safetensors file with a version and a checksum, atomically.
