@@ -153,13 +153,11 @@ def _check_processes(make: MakeLoader, data: Data) -> None:
     here = make(data, shuffle=False, num_workers=0, multiprocessing_context=None)
     for method in ('spawn', 'forkserver'):
         if method in multiprocessing.get_all_start_methods():
-            try:
+            with promise(f'an epoch with a worker by {method!r}', names_failures=True):
                 _check_epoch(
                     make(data, shuffle=True, num_workers=1, multiprocessing_context=method), data
                 )
                 _check_epoch(here, data)
-            except Exception as error:
-                raise AssertionError(f'with a worker by {method!r}: {error}') from error
 
 
 def _check_seeds(make: MakeLoader, data: Data) -> None:
