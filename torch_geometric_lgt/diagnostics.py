@@ -20,6 +20,7 @@ from torch_geometric_lgt._attention_calls import (
     permutation,
     recorded_calls,
 )
+from torch_geometric_lgt.functional.neighbors.edges import sparse_entries
 
 __all__ = ['AttentionReport', 'attention_report', 'check_finite', 'check_fresh']
 INERT_ENTROPY = 0.999
@@ -287,14 +288,11 @@ def check_fresh(data: Data | HeteroData, transforms: Callable | Sequence[Callabl
 def _dense(value: Any) -> Any:
     r"""Returns the entries of a sparse matrix as the rows ``[E, 3]`` of a dense one: row, column
     and value. Returns any other value unchanged."""
-    if hasattr(value, 'storage') and hasattr(value, 'coo'):
-        row, column, weight = value.coo()
-        weight = torch.ones_like(row) if weight is None else weight
-    elif isinstance(value, Tensor) and value.layout != torch.strided and value.dim() == 2:
-        matrix = value.to_sparse_coo().coalesce()
-        (row, column), weight = matrix.indices(), matrix.values()
-    else:
+    entries = sparse_entries(value)
+    if entries is None:
         return value
+    row, column, weight = entries
+    weight = torch.ones_like(row) if weight is None else weight
     places = torch.stack([row, column], 1)
     return torch.cat([places.double(), weight.double().view(len(row), -1)], 1)
 

@@ -1,7 +1,7 @@
 # N nodes, n nodes of a batch, E edges.
 import multiprocessing
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch_geometric.typing
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch_geometric.data import Data
 
+from torch_geometric_lgt.functional.neighbors.edges import sparse_entries
 from torch_geometric_lgt.testing._promises import promise
 from torch_geometric_lgt.testing._samples import sample
 from torch_geometric_lgt.typing import SparseTensor
@@ -216,7 +217,8 @@ def _check_adjacency(make: MakeLoader, data: Any) -> None:
                 f"{name} as 'adj_t' ends in {error!r}, no ValueError that names it"
             ) from error
         for batch in batches:
-            ends = batch.n_id[_edges(batch.adj_t)].flip(0)
+            target_ids, source_ids, _ = cast(tuple, sparse_entries(batch.adj_t))
+            ends = batch.n_id[torch.stack([source_ids, target_ids])]
             for attribute in ('edge_attr', 'edge_jaccard'):
                 expected[source, target] = graph[attribute].flatten().float()
                 if not torch.equal(batch[attribute].flatten().float(), expected[tuple(ends)]):
@@ -225,11 +227,3 @@ def _check_adjacency(make: MakeLoader, data: Any) -> None:
                     )
             if not torch.equal(torch.stack([source, target])[:, batch.e_id], ends):
                 raise AssertionError(f"'e_id' of a batch names other edges where 'adj_t' is {name}")
-
-
-def _edges(adj_t: Any) -> Tensor:
-    return (
-        torch.stack(adj_t.coo()[:2])
-        if isinstance(adj_t, SparseTensor)
-        else adj_t.to_sparse_coo().coalesce().indices()
-    )

@@ -1,5 +1,5 @@
 # E edges.
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -86,8 +86,7 @@ def weighted_edges(
 def check_edge_type(edge_index: Any, argument: str, hint: str = '') -> None:
     r"""Raises a TypeError, which ends in the :obj:`hint`, unless :obj:`edge_index` is in one of
     PyG's formats of edges: a tensor, a SparseTensor or sorted edges."""
-    is_sparse = hasattr(edge_index, 'storage') and hasattr(edge_index, 'coo')
-    if not (isinstance(edge_index, (Tensor, SortedEdges)) or is_sparse):
+    if not (isinstance(edge_index, (Tensor, SortedEdges)) or _is_sparse_tensor(edge_index)):
         name = 'None' if edge_index is None else type(edge_index).__name__
         raise TypeError(
             f'{argument!r} must be a tensor [2, E] or a sparse matrix (got {name}){hint}'
@@ -118,6 +117,26 @@ def check_edge_weight(weight: Tensor | None) -> None:
         )
 
 
+def sparse_entries(matrix: Any) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    r"""Returns the rows, columns and values ``[E]`` of a sparse matrix, row by row.
+
+    The matrix is a :class:`torch_sparse.SparseTensor`, whose values may be :obj:`None`, or a sparse
+    :class:`torch.Tensor`, whose repeated entries are added up. For anything else the result is
+    :obj:`None`."""
+    if _is_sparse_tensor(matrix):
+        return matrix.coo()
+    if not isinstance(matrix, Tensor) or matrix.layout == torch.strided or matrix.sparse_dim() != 2:
+        return None
+    matrix = matrix.to_sparse_coo().coalesce()
+    row, column = matrix.indices()
+    return row, column, matrix.values()
+
+
+def _is_sparse_tensor(matrix: Any) -> bool:
+    r"""Tells whether :obj:`matrix` is a :class:`torch_sparse.SparseTensor`, by its methods."""
+    return hasattr(matrix, 'storage') and hasattr(matrix, 'coo')
+
+
 def _read(
     edge_index: Adj, num_src: int, num_dst: int, argument: str
 ) -> tuple[Tensor, Tensor | None]:
@@ -131,19 +150,15 @@ def _read(
         if edge_index.by_source is None:
             edges = _checked(edges, num_src, num_dst, argument)
         return edges, edge_index.weight
-    value = None
-    if hasattr(edge_index, 'storage') and hasattr(edge_index, 'coo'):
-        target, source, value = edge_index.coo()
-        edge_index = torch.stack([source, target])
+    entries = sparse_entries(edge_index)
+    if entries is not None:
+        target, source, value = entries
+        edges = _checked(torch.stack([source, target]), num_src, num_dst, argument)
+        return edges, None if value is None else _weights_of(value, argument)
     if isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
     check_edge_type(edge_index, argument)
-    if edge_index.layout != torch.strided:
-        matrix = edge_index.to_sparse_coo().coalesce()
-        (target, source), value = matrix.indices(), matrix.values()
-        edge_index = torch.stack([source, target])
-    edges = _checked(edge_index, num_src, num_dst, argument)
-    return edges, None if value is None else _weights_of(value, argument)
+    return _checked(cast(Tensor, edge_index), num_src, num_dst, argument), None
 
 
 def _weights_of(value: Tensor, argument: str) -> Tensor | None:
