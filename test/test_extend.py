@@ -193,11 +193,11 @@ def test_dataset(patch, monkeypatch, tmp_path):
     tests.test_settings_of_dblp()
 
 
-def test_peer(patch, monkeypatch):
+def test_peer(patch, constants):
     from benchmarks.runtime import layers
 
     cases = patch('peer').load('benchmarks/runtime/cases.py').CASES
-    monkeypatch.setattr(layers, 'CASES', cases)
+    constants(layer_cases=cases)
     config = {'num_nodes': 300, 'channels': 16, 'device': 'cpu'}
     layers.check('sgformer-heads', config)
     peer = layers.make('sgformer-heads', config)['formula']()

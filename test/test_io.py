@@ -229,8 +229,8 @@ def test_a_cache_of_other_shapes_is_built_again(tmp_path, value):
 
 
 @pytest.mark.parametrize('mapped', [False, True])
-def test_all_dtypes_in_pieces(tmp_path, monkeypatch, mapped):
-    monkeypatch.setattr(_io, 'CHUNK_ELEMENTS', 2)
+def test_all_dtypes_in_pieces(tmp_path, mapped, constants):
+    constants(file_chunk=2)
     tensors = {str(dtype): torch.arange(15).view(5, 3).to(dtype) for dtype in reversed(_io.DTYPES)}
     _io.write_tensors(tmp_path / 'x', tensors, 'thing')
     read = _io.read_tensors(tmp_path / 'x', 'thing', mapped)

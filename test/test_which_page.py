@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from constants import BY_OPERATORS
+from constants import set_constants
 from torch_geometric.nn import GCNConv, ResGatedGraphConv
 
 from torch_geometric_lgt import nn
@@ -157,8 +157,7 @@ def has_kernel(make, call, monkeypatch):
         return False
 
     with monkeypatch.context() as patch:
-        patch.setattr(dispatch, 'FUSED_DEVICES', ('cpu',))
-        patch.setattr(dispatch, 'PLAIN_ELEMENTS', BY_OPERATORS)
+        set_constants(patch.setattr, fused_devices=('cpu',))
         patch.setattr(dispatch, 'is_fused', record)
         output(call, make())
     return any(found)

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch_geometric.utils import sort_edge_index
 
+from benchmarks.common import training as common_training
 from benchmarks.common.memory import peak_mib, try_restart_peak
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import INTERACTIONS, data_from
 from benchmarks.common.seeds import Schedule, train_seeds
-from benchmarks.common.training import CHECKPOINTS, Training, checkpoint
+from benchmarks.common.training import Training, checkpoint
 from benchmarks.recommendation.datasets import Task
 from benchmarks.recommendation.models import (
     AttentionEncoder,
@@ -47,9 +48,8 @@ def build_encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Mo
 def _attention_encoder(task: Task, config: dict[str, Any]) -> AttentionEncoder:
     data = task.data
     if config['encoding'] > 0:
-        data = SVDEncoding(
-            config['encoding'], normalize=config['normalize'], cache_dir=CHECKPOINTS / 'svd'
-        )(data)
+        cache = common_training.CHECKPOINTS / 'svd'
+        data = SVDEncoding(config['encoding'], normalize=config['normalize'], cache_dir=cache)(data)
     names = ('heads', 'mask', 'feature_map', 'residual', 'encoding_scale')
     options = {name: config[name] for name in names}
     options |= {name: config[name] or None for name in ('num_features', 'key_channels')}

@@ -24,7 +24,6 @@ from benchmarks.node_classification import search as node_classification_search
 from benchmarks.node_classification import settings as node_classification_settings
 from benchmarks.ogb import ogbn_arxiv
 from benchmarks.recommendation import __main__ as recommendation
-from benchmarks.recommendation import run as recommendation_run
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.datasets import SBMDataset
 
@@ -103,16 +102,15 @@ def world(monkeypatch, tmp_path):
         'training': {'epochs': 3, 'batch_size': 3, 'hidden_channels': 16},
     }
     monkeypatch.setitem(PRESETS, 'small', tiny)
-    monkeypatch.setattr(recommendation_run, 'CHECKPOINTS', tmp_path / 'checkpoints')
     (tmp_path / 'data').mkdir()
     return tmp_path
 
 
-def run(world, monkeypatch, family, number, checkpoints='checkpoints'):
+def run(world, monkeypatch, constants, family, number, checkpoints='checkpoints'):
     """The figures of a run over the data of that number, without its times, and how many epochs it
     trained."""
     script, make, words = FAMILIES[family]
-    monkeypatch.setattr(training, 'CHECKPOINTS', world / checkpoints)
+    constants(checkpoints=world / checkpoints)
     make(world / 'data', number)
     monkeypatch.setattr(ogbn_arxiv, 'load_ogb_task', lambda *_: task(world, number))
     monkeypatch.setattr(SBMDataset, 'version', number)  # made anew, as the files are named after it
@@ -145,22 +143,22 @@ def run(world, monkeypatch, family, number, checkpoints='checkpoints'):
 
 
 @pytest.mark.parametrize('family', FAMILIES)
-def test_changed_data(family, world, monkeypatch, capsys):
-    first, epochs = run(world, monkeypatch, family, 0)
+def test_changed_data(family, world, monkeypatch, constants, capsys):
+    first, epochs = run(world, monkeypatch, constants, family, 0)
     assert epochs > 0
     assert 'starts anew' not in capsys.readouterr().err
-    assert run(world, monkeypatch, family, 0) == (first, 0)
+    assert run(world, monkeypatch, constants, family, 0) == (first, 0)
     assert f'epochs, read back from {world / "checkpoints"}' in capsys.readouterr().err
-    second, epochs = run(world, monkeypatch, family, 1)
+    second, epochs = run(world, monkeypatch, constants, family, 1)
     assert epochs > 0
     assert 'is of other data: the training starts anew' in capsys.readouterr().err
     assert second != first
-    alone, _ = run(world, monkeypatch, family, 1, 'fresh')
+    alone, _ = run(world, monkeypatch, constants, family, 1, 'fresh')
     assert second == alone
 
 
-def test_a_search_over_changed_data(world, monkeypatch, capsys):
-    monkeypatch.setattr(training, 'CHECKPOINTS', world / 'checkpoints')
+def test_a_search_over_changed_data(world, monkeypatch, capsys, constants):
+    constants(checkpoints=world / 'checkpoints')
     monkeypatch.setitem(node_classification_settings.COMMON, 'epochs', 2)
     trials = []
     for number, told in ((0, []), (0, ['--trials', '2']), (1, []), (0, ['--seeds', '1'])):
@@ -199,10 +197,10 @@ def test_a_graph_in_files_counts_by_its_checksums(tmp_path):
     assert results[0] == results[1] != results[2]
 
 
-def test_published_results_stay(world, monkeypatch, capsys):
+def test_published_results_stay(world, monkeypatch, capsys, constants):
     before = {path: path.read_bytes() for path in results.PUBLISHED.rglob('*') if path.is_file()}
     monkeypatch.chdir(world)
-    monkeypatch.setattr(training, 'CHECKPOINTS', world / 'checkpoints')
+    constants(checkpoints=world / 'checkpoints')
     graph(world / 'data', 0)
     for told in (['--seeds', '0'], ['--seeds', '1'], ['--table']):
         monkeypatch.setattr(

@@ -10,14 +10,12 @@ from scipy.sparse import csr_array
 from torch_geometric.data import Data
 
 from benchmarks import sbm
-from benchmarks.common import training
 from benchmarks.many_graphs.models import NETWORKS
 from benchmarks.many_graphs.settings import PRESETS
 from benchmarks.node_classification import __main__ as node_classification
 from benchmarks.node_classification import run as classifier_run
 from benchmarks.node_classification.models import MODELS, SPARSE_INPUT
 from benchmarks.recommendation import __main__ as recommendation
-from benchmarks.recommendation import run as recommendation_run
 from benchmarks.recommendation.settings import DEFAULTS
 
 PARTS = ('train', 'val', 'test')
@@ -43,8 +41,8 @@ def graph(kind):
 
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.parametrize('model', MODELS)
-def test_classifiers(model, kind, monkeypatch, tmp_path):
-    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+def test_classifiers(model, kind, monkeypatch, tmp_path, constants):
+    constants(checkpoints=tmp_path / 'checkpoints')
     monkeypatch.setattr(classifier_run, 'load', lambda *_: graph(kind))
     seen = []
     model_input = classifier_run.model_input
@@ -102,8 +100,8 @@ def write_graph(path, contents):
 
 @pytest.mark.parametrize('contents', ['features', 'ones', 'splits'])
 @pytest.mark.parametrize('model', MODELS)
-def test_classifiers_on_files(model, contents, monkeypatch, tmp_path):
-    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+def test_classifiers_on_files(model, contents, monkeypatch, tmp_path, constants):
+    constants(checkpoints=tmp_path / 'checkpoints')
     write_graph(tmp_path / 'toy.npz', contents)
     protocol = 'fixed-splits' if contents == 'splits' else 'random-60-20-20'
     folders = ['--root', str(tmp_path), '--output', str(tmp_path)]
@@ -116,9 +114,8 @@ def test_classifiers_on_files(model, contents, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize('split', ['given', 'ratio'])
 @pytest.mark.parametrize('model', DEFAULTS)
-def test_recommenders(model, split, monkeypatch, tmp_path):
-    for module in (recommendation_run, training):
-        monkeypatch.setattr(module, 'CHECKPOINTS', tmp_path / 'checkpoints')
+def test_recommenders(model, split, monkeypatch, constants, tmp_path):
+    constants(checkpoints=tmp_path / 'checkpoints')
     (tmp_path / 'mine').mkdir()
     lines = [[user, *range(user % 4, 30, 1 + user % 3)] for user in range(30)]
     parts = (
@@ -160,8 +157,8 @@ def test_recommenders(model, split, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize('dataset', ['PATTERN', 'CLUSTER'])
-def test_networks_on_many_graphs(dataset, monkeypatch, tmp_path):
-    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+def test_networks_on_many_graphs(dataset, monkeypatch, tmp_path, constants):
+    constants(checkpoints=tmp_path / 'checkpoints')
     tiny = {
         'graphs': {'train': 3, 'val': 2, 'test': 2},
         'layers': 4,
@@ -188,8 +185,8 @@ def test_networks_on_many_graphs(dataset, monkeypatch, tmp_path):
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
 @pytest.mark.parametrize('source', ['input', 'hidden'])
 @pytest.mark.parametrize('branch', ['gcn', 'sage', 'gat'])
-def test_local_branches(branch, source, precision, monkeypatch, tmp_path):
-    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+def test_local_branches(branch, source, precision, monkeypatch, tmp_path, constants):
+    constants(checkpoints=tmp_path / 'checkpoints')
     monkeypatch.setattr(classifier_run, 'load', lambda *_: graph('sparse'))
     changes = [
         'epochs=1',

@@ -2,15 +2,15 @@
 same ones each time, see conftest.py)."""
 
 from typing import NamedTuple
-from unittest import mock
 
 import pytest
 import torch
+from constants import set_constants
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torch_geometric_lgt.functional import jaccard
-from torch_geometric_lgt.functional._engine import layout
+from torch_geometric_lgt.functional._engine.dispatch import PLAIN_ELEMENTS
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
@@ -80,7 +80,8 @@ def made(name, problem):
 
 
 def run(layer, x, edges, batch, rows=1 << 17):
-    with mock.patch.object(layout, 'CHUNK_ELEMENTS', rows):
+    with pytest.MonkeyPatch.context() as patch:
+        set_constants(patch.setattr, input_chunk=rows, plain_elements=PLAIN_ELEMENTS)
         if isinstance(layer, JaccardSubtractorConv):
             return layer(x, edges, jaccard(edges, x.size(0)).to(x.dtype))
         if isinstance(layer, DegreeMaskedAttention):

@@ -16,9 +16,9 @@ def test_peak_counts_from_its_restart():
     assert memory.peak_mib() >= memory.resident_mib('VmRSS') - 1
 
 
-def test_peak_is_that_of_the_process_where_the_system_tells_no_more(monkeypatch, tmp_path):
-    monkeypatch.setattr(memory, 'STATUS', tmp_path / 'status')
-    monkeypatch.setattr(memory, 'CLEAR', tmp_path / 'none' / 'clear_refs')
+def test_peak_is_that_of_the_process_where_the_system_tells_no_more(tmp_path, constants):
+    constants(memory_status=tmp_path / 'status')
+    constants(memory_clear=tmp_path / 'none' / 'clear_refs')
     memory.try_restart_peak()
     assert memory.peak_mib() > 50
     with pytest.raises(FileNotFoundError):

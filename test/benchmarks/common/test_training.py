@@ -38,8 +38,8 @@ def training(path, kill_at=None):
     )
 
 
-def test_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, 'SAVE_SECONDS', 0.0)
+def test_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, constants):
+    constants(checkpoint_seconds=0.0)
     whole = training(tmp_path / 'whole')
     curve = []
     whole.fit(20, 3, 2, 'whole', lambda *values: curve.append(values))
@@ -115,8 +115,8 @@ def test_what_is_no_file_is_not_trained_over(place, tmp_path):
         training(tmp_path / 'run')
 
 
-def test_a_resumed_run_says_so(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(module, 'SAVE_SECONDS', 0.0)
+def test_a_resumed_run_says_so(tmp_path, capsys, constants):
+    constants(checkpoint_seconds=0.0)
     with pytest.raises(Killed):
         training(tmp_path / 'run', 9).fit(20, 100, 1, 'ours', lambda *_: None)
     capsys.readouterr()
@@ -126,8 +126,10 @@ def test_a_resumed_run_says_so(tmp_path, monkeypatch, capsys):
     )
 
 
-def test_a_checkpoint_is_named_after_settings_data_and_version(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(module, 'CHECKPOINTS', tmp_path)
+def test_a_checkpoint_is_named_after_settings_data_and_version(
+    tmp_path, monkeypatch, constants, capsys
+):
+    constants(checkpoints=tmp_path)
     data = {
         'x': torch.randn(4, 2),
         'edge_index': torch.tensor([[0, 1], [1, 2]]),
@@ -239,8 +241,8 @@ def test_learning_rate_rises_then_falls_along_a_cosine():
     assert rates == pytest.approx(expected, abs=1e-15)
 
 
-def test_ends_on_the_plateau_and_resumes_its_rate(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, 'SAVE_SECONDS', 0.0)
+def test_ends_on_the_plateau_and_resumes_its_rate(tmp_path, constants):
+    constants(checkpoint_seconds=0.0)
 
     def make(path):
         run, rates = training(path), []
@@ -264,8 +266,8 @@ def test_ends_on_the_plateau_and_resumes_its_rate(tmp_path, monkeypatch):
     assert rates == expected[16:]
 
 
-def test_a_checkpoint_tells_which_commits_trained_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, 'SAVE_SECONDS', 0.0)
+def test_a_checkpoint_tells_which_commits_trained_it(tmp_path, monkeypatch, constants):
+    constants(checkpoint_seconds=0.0)
     monkeypatch.setattr(module, 'commit', lambda: 'first')
     with pytest.raises(Killed):
         training(tmp_path / 'run', 9).fit(4, 100, 1, 'ours', lambda *_: None)

@@ -38,9 +38,9 @@ def test_the_page_without_results_says_so(tmp_path):
 
 
 @pytest.fixture
-def few(monkeypatch):
+def few(constants):
     """Two layers instead of all."""
-    monkeypatch.setattr(layers, 'CASES', {name: layers.CASES[name] for name in CASES})
+    constants(gpu_layer_cases={name: layers.CASES[name] for name in CASES})
 
 
 @pytest.fixture

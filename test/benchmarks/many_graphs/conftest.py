@@ -3,12 +3,10 @@ import sys
 import pytest
 
 from benchmarks import sbm
-from benchmarks.common import training
 from benchmarks.many_graphs.settings import PRESETS
 
 
 def _run(monkeypatch, tmp_path, *more, script=sbm):
-    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
     tiny = {
         'graphs': {'train': 6, 'val': 3, 'test': 3},
         'layers': 1,
@@ -23,6 +21,7 @@ def _run(monkeypatch, tmp_path, *more, script=sbm):
 
 
 @pytest.fixture
-def run():
+def run(constants, tmp_path):
     """Runs the script on small data."""
+    constants(checkpoints=tmp_path / 'checkpoints')
     return _run

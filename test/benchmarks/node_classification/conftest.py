@@ -3,7 +3,6 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.common import training
 from benchmarks.node_classification import __main__ as node_classification
 
 
@@ -23,7 +22,6 @@ def write_graph():
 
 
 def _run(monkeypatch, tmp_path, *arguments):
-    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
     command = [
         'x',
         '--root',
@@ -39,6 +37,7 @@ def _run(monkeypatch, tmp_path, *arguments):
 
 
 @pytest.fixture
-def run():
+def run(constants, tmp_path):
     """Runs the script on small data."""
+    constants(checkpoints=tmp_path / 'checkpoints')
     return _run

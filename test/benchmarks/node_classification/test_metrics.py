@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.common import training
 from benchmarks.common.files import DataError
 from benchmarks.common.scripts import run_script
 from benchmarks.node_classification import __main__ as node_classification
@@ -85,9 +84,11 @@ def write_two_classes():
 
 
 @pytest.mark.parametrize('name', TWO_CLASSES)
-def test_two_classes_are_scored_by_roc_auc(name, write_two_classes, monkeypatch, tmp_path, capsys):
+def test_two_classes_are_scored_by_roc_auc(
+    name, write_two_classes, monkeypatch, tmp_path, capsys, constants
+):
     write_two_classes(tmp_path, name)
-    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    constants(checkpoints=tmp_path / 'checkpoints')
     measure, expected = run.measure, []
 
     def measured(finished, data, test, metric):
@@ -110,9 +111,9 @@ def test_two_classes_are_scored_by_roc_auc(name, write_two_classes, monkeypatch,
     assert f'| {name} | fixed-splits | gcn (short) | ROC-AUC |' in capsys.readouterr().out
 
 
-def test_search_by_roc_auc(write_two_classes, monkeypatch, tmp_path, capsys):
+def test_search_by_roc_auc(write_two_classes, monkeypatch, tmp_path, capsys, constants):
     write_two_classes(tmp_path, 'tolokers')
-    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    constants(checkpoints=tmp_path / 'checkpoints')
     words = ['--root', str(tmp_path), '--dataset', 'tolokers', '--model', 'mlp', '--trials', '1']
     monkeypatch.setattr(sys, 'argv', ['x', *words, '--set', 'epochs=2'])
     search.main()
@@ -120,11 +121,13 @@ def test_search_by_roc_auc(write_two_classes, monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.parametrize('script', [node_classification, search])
-def test_roc_auc_of_three_classes_ends_in_one_line(script, write_graph, monkeypatch, tmp_path):
+def test_roc_auc_of_three_classes_ends_in_one_line(
+    script, write_graph, monkeypatch, tmp_path, constants
+):
     write_graph(tmp_path / 'toy.npz')
     words = ['--root', str(tmp_path), '--dataset', 'toy.npz', '--set', 'metric=roc_auc']
     words += ['--output', str(tmp_path)] if script is node_classification else []
-    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    constants(checkpoints=tmp_path / 'checkpoints')
     monkeypatch.setattr(sys, 'argv', ['x', *words])
     with pytest.raises(SystemExit, match=r"^x: error: 'metric' = 'roc_auc' needs the classes"):
         run_script(script.main)

@@ -3,7 +3,6 @@ import argparse
 import pytest
 import torch
 
-from benchmarks.common import training
 from benchmarks.node_classification import __main__ as node_classification
 from benchmarks.node_classification import search
 from benchmarks.node_classification import settings as node_classification_settings
@@ -23,9 +22,9 @@ def search_arguments(root, model, trials, changes):
 
 
 @pytest.mark.parametrize('model', MODELS)
-def test_search_goes_on_and_names_the_command(write_graph, model, monkeypatch, tmp_path):
+def test_search_goes_on_and_names_the_command(write_graph, model, monkeypatch, tmp_path, constants):
     write_graph(tmp_path / 'toy.npz')
-    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    constants(checkpoints=tmp_path / 'checkpoints')
     monkeypatch.setitem(node_classification_settings.COMMON, 'epochs', 2)
     args = search_arguments(tmp_path, model, 1, [])
     (first,) = search.search(args).trials
@@ -49,10 +48,10 @@ def test_search_goes_on_and_names_the_command(write_graph, model, monkeypatch, t
     assert config['normalize_features'] is study.best_params['normalize_features']
 
 
-def test_search_keeps_what_is_given(write_graph, monkeypatch, tmp_path):
+def test_search_keeps_what_is_given(write_graph, tmp_path, constants):
     """In every trial and in the command, be it a part of the space, ``gnn``, or not, ``epochs``."""
     write_graph(tmp_path / 'toy.npz')
-    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    constants(checkpoints=tmp_path / 'checkpoints')
     changes = ['epochs=2', 'options.gnn=sage', 'options.gnn_input=hidden']
     args = search_arguments(tmp_path, 'sgformer', 3, changes)
     study = search.search(args)

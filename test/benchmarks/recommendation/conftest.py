@@ -1,12 +1,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.common import training
-from benchmarks.recommendation import run as recommendation_run
-
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
+def world(tmp_path, constants):
     """Two groups of users, each with items of its own."""
     generator = np.random.default_rng(0)
     lines = [
@@ -15,6 +12,5 @@ def world(tmp_path, monkeypatch):
     ]
     (tmp_path / 'data' / 'tiny').mkdir(parents=True)
     (tmp_path / 'data' / 'tiny' / 'raw.txt').write_text('\n'.join(lines))
-    for module in (recommendation_run, training):
-        monkeypatch.setattr(module, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    constants(checkpoints=tmp_path / 'checkpoints')
     return tmp_path

@@ -53,8 +53,8 @@ def test_a_group_without_a_pair_has_no_metrics():
     assert metrics['inner'].keys() == {'recall@3', 'ndcg@3', 'recall@3_even', 'ndcg@3_even'}
 
 
-def test_chunks_and_seen_items(monkeypatch):
-    monkeypatch.setattr(ranking, 'CHUNK_ELEMENTS', 6)
+def test_chunks_and_seen_items(constants):
+    constants(ranking_chunk=6)
     scores = torch.arange(12.0).view(4, 3)
     seen = History.of(torch.tensor([[3, 0, 3], [2, 2, 1]]), 4)
     scored = []

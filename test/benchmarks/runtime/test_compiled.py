@@ -7,9 +7,8 @@ from benchmarks.runtime import compiled
 
 
 @pytest.mark.parametrize('case', compiled.CASES)
-def test_one_graph_for_all_sizes(case, monkeypatch):
-    monkeypatch.setattr(compiled, 'NODES', 600)
-    monkeypatch.setattr(compiled, 'OTHER_NODES', (450, 700))
+def test_one_graph_for_all_sizes(case, monkeypatch, constants):
+    constants(compiled_nodes=600, compiled_other_nodes=(450, 700))
     monkeypatch.setattr(torch, 'compile', partial(torch.compile, backend='eager'))
     metrics = compiled.work(case, 1)
     assert metrics['graph_breaks'] == [0.0]

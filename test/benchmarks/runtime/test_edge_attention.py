@@ -59,9 +59,9 @@ def test_table_2_at_one_point():
     )
 
 
-def test_from_graphs_to_table(data, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(edge_attention, 'GRAPHS', {'tiny': lambda: regular(60, 4)})
-    monkeypatch.setattr(edge_attention, 'MODELS', ['gt', 'litegt-subtractor-sampling'])
+def test_from_graphs_to_table(data, monkeypatch, tmp_path, capsys, constants):
+    constants(edge_attention_graphs={'tiny': lambda: regular(60, 4)})
+    constants(edge_attention_models=['gt', 'litegt-subtractor-sampling'])
     monkeypatch.setattr(
         sys, 'argv', ['x', '--graphs', 'tiny', '--repeats', '1', '--output', str(tmp_path)]
     )

@@ -7,8 +7,8 @@ from benchmarks.runtime.transform_cases import regular
 
 
 @pytest.mark.sparse
-def test_from_a_graph_to_the_table(monkeypatch, tmp_path):
-    monkeypatch.setattr(loaders, 'GRAPHS', {'tiny': lambda: regular(200, 4)})
+def test_from_a_graph_to_the_table(monkeypatch, tmp_path, constants):
+    constants(loader_graphs={'tiny': lambda: regular(200, 4)})
     for last in (['--rounds', '1'], ['--table']):
         argv = [
             'x',

@@ -98,8 +98,8 @@ def test_says_what_it_does_not_compare(write, lines, tmp_path):
     )
 
 
-def test_published_results_are_the_default(write, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(against, 'PUBLISHED', tmp_path / 'old')
+def test_published_results_are_the_default(write, tmp_path, monkeypatch, capsys, constants):
+    constants(published_times=tmp_path / 'old')
     monkeypatch.setattr('sys.argv', ['x', '--output', str(tmp_path / 'new'), '--against'])
     write('old', {'ours_seconds': [1.0]})
     write('new', {'ours_seconds': [2.0]})

@@ -35,7 +35,7 @@ def test_out_of_core(monkeypatch, tmp_path, capsys):
     assert record['config']['edges'] == 15_000
 
 
-def test_estimate_goes_on_with_the_slope(monkeypatch, tmp_path):
+def test_estimate_goes_on_with_the_slope(tmp_path, constants):
     (tmp_path / 'runtime').mkdir()
     for nodes, value in ((10, 2.0), (100, 200.0)):
         metrics = {
@@ -46,7 +46,7 @@ def test_estimate_goes_on_with_the_slope(monkeypatch, tmp_path):
         (tmp_path / 'runtime' / f'out-of-core-{nodes}.json').write_text(
             json.dumps({'config': {'nodes': nodes}, 'metrics': metrics})
         )
-    monkeypatch.setattr(out_of_core, 'WHOLE', 1000)
+    constants(out_of_core_nodes=1000)
     last = out_of_core.rows(tmp_path / 'runtime')[-1]
     assert (last['seconds'], last['GiB'], last['seconds grow as N to the']) == (
         '20000',
@@ -63,9 +63,9 @@ def test_estimate_goes_on_with_the_slope(monkeypatch, tmp_path):
         if shape == 'arxiv' or model not in ogb_shapes.WHOLE
     ],
 )
-def test_ogb_shapes(shape, model, monkeypatch, tmp_path):
+def test_ogb_shapes(shape, model, monkeypatch, tmp_path, constants):
     small = ogb_shapes.SHAPES[shape]._replace(nodes=50, edges=200)
-    monkeypatch.setattr(ogb_shapes, 'SHAPES', {shape: small})
+    constants(ogb_shapes={shape: small})
     monkeypatch.setattr(ogb_shapes, 'fresh', lambda _, work: ogb_shapes.work(**work))
     monkeypatch.setattr(
         sys, 'argv', ['x', '--shapes', shape, '--models', model, '--output', str(tmp_path)]

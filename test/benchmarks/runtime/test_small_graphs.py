@@ -17,9 +17,8 @@ def test_methods_have_one_shape_and_gradients(case):
         assert torch.isfinite(out).all(), name
 
 
-def test_from_the_measurement_to_the_table(monkeypatch, tmp_path):
-    monkeypatch.setattr(small_graphs, 'WARM', 1)
-    monkeypatch.setattr(small_graphs, 'CALLS', 1)
+def test_from_the_measurement_to_the_table(monkeypatch, tmp_path, constants):
+    constants(small_graph_calls=1, small_graph_warm_calls=1)
     monkeypatch.setattr(small_graphs, 'fresh', lambda _, work: small_graphs.work(**work))
     place = ['--cases', 'molecules', '--output', str(tmp_path)]
     monkeypatch.setattr(sys, 'argv', ['x', *place, '--rounds', '2'])
