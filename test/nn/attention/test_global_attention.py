@@ -201,6 +201,7 @@ def test_examples_and_warnings_of_the_documentation_hold(capsys, monkeypatch, tm
     text = '\n'.join(textwrap.dedent(block) for block in blocks)
     assert text.count('range(500)') == 1
     exec(text.replace('range(500)', 'range(3)'), names)
+    names['file'].close()
     assert len(blocks) == 10
     accuracy, _, row = capsys.readouterr().out.splitlines()
     assert accuracy.startswith('test accuracy ')
