@@ -86,6 +86,8 @@ STREAMING = [
     'stream_local_branch',
     'uses_degrees',
 ]
+# What reports of the attention read of a layer; a user calls none of them.
+MEASURED = ['data_normalizer', 'mask_weights', 'project_values']
 # Methods of PyG's message passing that end in an error: the layers have no messages.
 HOOKS = [
     f'register_{step}_forward_{hook}'
@@ -99,7 +101,7 @@ autodoc_default_options = {
         'MessagePassing, Module, BaseTransform, InMemoryDataset, Dataset, FeatureStore, '
         'GraphStore, list, tuple'
     ),
-    'exclude-members': ', '.join(['extra_repr', *HOOKS, *STREAMING]),
+    'exclude-members': ', '.join(['extra_repr', *HOOKS, *MEASURED, *STREAMING]),
 }
 autodoc_typehints = 'signature'
 autodoc_preserve_defaults = True  # plain_call, not its address

@@ -144,7 +144,7 @@ def test_measures_of_the_models_are_those_of_their_layers(model, batch):
 
 def parts(layer, x):
     """Queries, keys and values of all nodes, one head."""
-    return layer.lin_query(x), layer.lin_key(x), layer._value(x)
+    return layer.lin_query(x), layer.lin_key(x), layer.project_values(x)
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.segment import node_to_graph
-from torch_geometric_lgt.nn import DegreeMaskedAttention, JaccardSubtractorConv
+from torch_geometric_lgt.nn import DegreeMaskedAttention
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._streaming.stream import evaluation
@@ -107,10 +107,7 @@ class AttentionCall:
         layer = self.layer
         if layer.lin_query is None:
             return None
-        if isinstance(layer, JaccardSubtractorConv):
-            scales = layer.query_scales()
-        else:
-            scales = [layer._scale(False) if hasattr(layer, '_scale') else 1.0] * layer.heads
+        scales = layer.query_scales()
         scale = torch.tensor(scales, dtype=torch.double, device=self.x_dst.device)[:, None]
         p_src, p_dst = position_pair(self.arguments.get('position'))
         q = layer.lin_query(self.x_dst if p_dst is None else p_dst)
@@ -119,7 +116,7 @@ class AttentionCall:
         return q, k
 
     def _values(self, x: Tensor) -> Tensor:
-        return self.layer._value(x).double().unflatten(1, (self.layer.heads, -1))
+        return self.layer.project_values(x).double().unflatten(1, (self.layer.heads, -1))
 
     def _node_rows(self, targets: Tensor) -> AttentionRows:
         r"""Reads the weights of :obj:`targets` ``[S]`` for all nodes.
@@ -139,7 +136,7 @@ class AttentionCall:
         weight = self._scores(edge_index=pairs, degree=degree)
         weight = weight.view(*is_candidate.shape, layer.heads).double()
         if isinstance(layer, DegreeMaskedAttention):
-            mask_src, mask_dst = layer._masks(self.arguments['x'], degree, None)
+            mask_src, mask_dst = layer.mask_weights(self.arguments['x'], degree, None)
             mask = mask_dst[targets].double() @ mask_src.double().t()
         value = self._values(self.x_src)
         is_self = targets[:, None] == sources if self.x_src is self.x_dst else None

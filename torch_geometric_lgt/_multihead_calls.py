@@ -29,7 +29,7 @@ class SelfAttention(Module):
     def lin_key(self, x: Tensor) -> Tensor:
         return self._project(1, x)
 
-    def _value(self, x: Tensor) -> Tensor:
+    def project_values(self, x: Tensor) -> Tensor:
         return self._project(2, x)
 
     def _project(self, part: int, x: Tensor) -> Tensor:
@@ -37,14 +37,14 @@ class SelfAttention(Module):
         bias = None if bias is None else bias.chunk(3)[part]
         return linear(x, weight.chunk(3)[part], bias)
 
-    def _scale(self, sampling: bool) -> float:
-        return self.module.head_dim**-0.25
+    def query_scales(self) -> list[float]:
+        return [self.module.head_dim**-0.25] * self.heads
 
     def attention_scores(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         r"""Computes the weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`."""
         targets, row = edge_index[1].unique(return_inverse=True)
         q, k = (
-            part.unflatten(1, (self.heads, -1)) * self._scale(False)
+            part.unflatten(1, (self.heads, -1)) * self.module.head_dim**-0.25
             for part in (self.lin_query(x[targets]), self.lin_key(x))
         )
         logits = torch.einsum('ihc,jhc->ijh', q, k)

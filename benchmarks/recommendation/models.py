@@ -144,7 +144,7 @@ class AttentionEncoder(MGFormer):
             / added.norm(dim=1).mean(),
         }
         for layer in self.layers[:1]:
-            scale = layer._scale(False)
+            scale = layer.data_normalizer(False)
             measures |= {
                 f'{name}_length': scale * getattr(layer, f'lin_{name}')(x).norm(dim=1).mean()
                 for name in ('query', 'key')

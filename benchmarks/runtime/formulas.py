@@ -55,7 +55,7 @@ def gumbel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
     r"""Computes NodeFormer's kernelised Gumbel-softmax, with the weighted features of all
     samples at once and one maximum over all keys."""
     heads, samples, tau = layer.heads, layer.num_gumbel_samples, layer.temperature
-    scale, projection = layer._scale(True), layer.feature_map.projection
+    scale, projection = layer.data_normalizer(True), layer.feature_map.projection
     q, k, v = (
         lin(x).unflatten(1, (heads, -1))
         for lin in (layer.lin_query, layer.lin_key, layer.lin_value)

@@ -202,7 +202,7 @@ def test_adjacency_mask_holds_the_weights(feature_map):
     x = features(N, 6)
     weight = weights(EDGES)
     q, k, v = (part.unflatten(1, (2, 3)) for part in (layer.lin_query(x), layer.lin_key(x), x))
-    scale, phi = layer._scale(False), layer.feature_map
+    scale, phi = layer.data_normalizer(False), layer.feature_map
     if isinstance(feature_map, str) and feature_map != 'learned':
         kind, projection = phi.map.name, phi.projection
         phi_q, phi_k = (

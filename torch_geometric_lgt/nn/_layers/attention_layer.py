@@ -152,10 +152,17 @@ class AttentionLayer(MessagePassing):
             )
         return position
 
-    def _value(self, x: Tensor) -> Tensor:
+    def query_scales(self) -> list[float]:
+        r"""Returns the factor of queries and keys before the feature map or the inner product, for
+        each head that has them."""
+        return [1.0] * self.heads
+
+    def project_values(self, x: Tensor) -> Tensor:
+        r"""Computes the values ``[N, H * D]`` of the input :obj:`x` ``[N, F]``, in one dimension
+        for all heads."""
         return x if self.lin_value is None else self.lin_value(x)
 
-    def _values(self, x: Tensor) -> LinearInput:
+    def _value_input(self, x: Tensor) -> LinearInput:
         r"""Describes, without computing them, the values ``[N, H * D]`` of the input :obj:`x`
         ``[N, F]``: as :obj:`x` with the weight and bias of :obj:`lin_value`, or as :obj:`x`
         alone."""

@@ -90,7 +90,15 @@ class KernelLayer(AttentionLayer):
     def _sampling(self) -> bool:
         return self.training and self.num_gumbel_samples > 0
 
-    def _scale(self, sampling: bool) -> float:
+    def query_scales(self) -> list[float]:
+        r"""Returns the factor of queries and keys before the feature map, for each head, in a call
+        without samples."""
+        return [self.data_normalizer(False)] * self.heads
+
+    def data_normalizer(self, sampling: bool) -> float:
+        r"""Returns the factor of queries and keys before the feature map, the root of
+        :obj:`scale` over :obj:`temperature`, in a call with or without samples (:obj:`sampling`).
+        It is 1 for a map without logits."""
         if not self._has_logits:
             return 1.0
         tempered = sampling or self.num_gumbel_samples == 0 or self.gumbel_evaluation == 'tempered'
@@ -127,7 +135,7 @@ class KernelLayer(AttentionLayer):
             mask=mask,
             head_projection=phi.head_projection(),
             projection=projection,
-            scale=self._scale(sampling),
+            scale=self.data_normalizer(sampling),
             power=phi.power,
             samples=samples,
             noise=noise,
@@ -184,7 +192,7 @@ class KernelLayer(AttentionLayer):
     ) -> AttentionState:
         self._check_sources(x)
         return build_state(
-            self._keys(self._key_input(x, position), mask, noise), self._values(x), nodes
+            self._keys(self._key_input(x, position), mask, noise), self._value_input(x), nodes
         )
 
     def _attend(
@@ -221,7 +229,7 @@ class KernelLayer(AttentionLayer):
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
         keys = self._keys(self._key_input(x_src, p_src), masks[0], self.key_noise(x_src))
-        values = self._values(x_src) if value is None else LinearInput(x=value)
+        values = self._value_input(x_src) if value is None else LinearInput(x=value)
         return attend(queries, keys, values, sources, targets)
 
     def _scores(
@@ -241,5 +249,5 @@ class KernelLayer(AttentionLayer):
         keys = self._keys(self._key_input(x_src, p_src), masks[0], None)
         query_input = self._key_input(x_dst, p_dst)
         queries = self._kernel_input(query_input, self.lin_query, masks[1], False)
-        state = build_state(keys, self._values(x_src), sources)
+        state = build_state(keys, self._value_input(x_src), sources)
         return attention_scores(queries, keys, state, pairs, sources, targets)

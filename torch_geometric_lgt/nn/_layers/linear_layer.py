@@ -67,10 +67,10 @@ class LinearLayer(AttentionLayer):
         p_src, p_dst = position_pair(position)
         queries = self._kernel_input(self._key_input(x_dst, p_dst), self.lin_query)
         keys = self._kernel_input(self._key_input(x_src, p_src), self.lin_key)
-        values = self._values(x_src) if value is None else LinearInput(x=value)
+        values = self._value_input(x_src) if value is None else LinearInput(x=value)
         if not self.self_term:
             return LinearForm(queries, keys, values, None, self.norm)
-        self_values = values if x_src is x_dst else self._values(x_dst)
+        self_values = values if x_src is x_dst else self._value_input(x_dst)
         return LinearForm(queries, keys, values, self_values, self.norm)
 
     def _query_form(self, x: Tensor, position: Tensor | PairTensor | None) -> LinearForm:
@@ -82,7 +82,7 @@ class LinearLayer(AttentionLayer):
         p_dst = position_pair(position)[1]
         queries = self._kernel_input(self._key_input(x, p_dst), self.lin_query)
         values = (
-            self._values(x)
+            self._value_input(x)
             if self.self_term
             else LinearInput(x=queries.x, weight=queries.weight, bias=queries.bias)
         )
@@ -120,7 +120,7 @@ class LinearLayer(AttentionLayer):
         nodes = segments(batch, x.size(0), batch_size, x.device)
         if self.norm == 'row':
             keys = self._kernel_input(self._key_input(x, position), self.lin_key)
-            return build_state(keys, self._values(x), nodes)
+            return build_state(keys, self._value_input(x), nodes)
         self._check_targets(x)
         return linear_state(self._form(x, x, position=position), nodes, nodes)
 

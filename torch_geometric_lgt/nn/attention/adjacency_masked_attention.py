@@ -105,7 +105,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         """
         x_src = x if isinstance(x, Tensor) else x[0]
         q, k, edges, options = self._inputs(x, edge_index, edge_weight)
-        v = self._value(x_src).unflatten(-1, (self.heads, -1))
+        v = self.project_values(x_src).unflatten(-1, (self.heads, -1))
         edge_mask = self.neighbor_sum.edge_mask(edges.size(1))
         return adjacency_attention(q, k, v, edges, **options, edge_mask=edge_mask).flatten(1)
 
@@ -142,7 +142,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         options |= {
             'feature_map': phi.map.name,
             'projection': phi.projection,
-            'scale': self._scale(False),
+            'scale': self.data_normalizer(False),
             'power': phi.power,
         }
         return q, k, edges, options

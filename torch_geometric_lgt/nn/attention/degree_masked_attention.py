@@ -143,7 +143,7 @@ class DegreeMaskedAttention(KernelLayer):
                 number, or another argument does not fit the layer.
         """
         return self._merge_heads(
-            self._attend(x, self._masks(x, degree, edge_index), batch, batch_size, state)
+            self._attend(x, self.mask_weights(x, degree, edge_index), batch, batch_size, state)
         )
 
     def attention_state(
@@ -168,7 +168,7 @@ class DegreeMaskedAttention(KernelLayer):
             of a key and :math:`D` channels of a value.
         """
         nodes = segments(batch, x.size(0), batch_size, x.device)
-        return self._state(x, self._masks(x, degree, None)[0], nodes, None)
+        return self._state(x, self.mask_weights(x, degree, None)[0], nodes, None)
 
     def attention_scores(
         self,
@@ -184,9 +184,9 @@ class DegreeMaskedAttention(KernelLayer):
         :obj:`degree`, degrees are counted in :obj:`edge_index`, which must then hold all edges of
         the graph: some of them would give other degrees and weights. The weight of a pair in
         different graphs is 0. The other arguments are those of :meth:`forward`."""
-        return self._scores(x, self._masks(x, degree, edge_index), edge_index, batch)
+        return self._scores(x, self.mask_weights(x, degree, edge_index), edge_index, batch)
 
-    def _masks(
+    def mask_weights(
         self, x: Tensor | PairTensor, degree: Tensor | PairTensor | None, edge_index: Adj | None
     ) -> tuple[Tensor, Tensor]:
         r"""Computes the weights of the two terms of the mask for the keys ``[N_s, 2]`` and the

@@ -174,7 +174,7 @@ class DIFFormerConv(LinearLayer):
         self._check_sources(x_src)
         if self.kernel == 'simple' and not self.use_graph:
             return self._attend((x_src, x_dst), batch, batch_size, state, None, position)
-        value = self._value(x_src)
+        value = self.project_values(x_src)
         if self.kernel == 'simple':
             out = self._attend((x_src, x_dst), batch, batch_size, state, value, position)
         else:

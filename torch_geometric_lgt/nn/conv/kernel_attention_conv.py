@@ -248,7 +248,7 @@ class KernelAttentionConv(KernelLayer):
                 'the sources (got a pair)'
             )
         self._check_sources(x_src)
-        value = self._value(x_src)
+        value = self.project_values(x_src)
         out = self._attend(x, (None, None), batch, batch_size, state, value, position)
         return self._merge_heads(
             out + self.relational_bias(value, out, edge_index, degree, edge_weight)
