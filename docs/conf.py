@@ -71,6 +71,7 @@ toc_object_entries_show_parents = 'hide'
 # What a model says of its layers for inference over batches; a user calls none of them.
 STREAMING = [
     'attentions',
+    'check_inputs',
     'degree_edges',
     'from_stream',
     'input_layer',
@@ -81,9 +82,13 @@ STREAMING = [
     'layer_state',
     'layers',
     'part_context',
+    'prepare_edges',
     'readout',
+    'scores_of_pairs',
     'step',
+    'stream_layers',
     'stream_local_branch',
+    'stream_scores',
     'uses_degrees',
 ]
 # What reports of the attention read of a layer; a user calls none of them.

@@ -124,7 +124,7 @@ def test_measures_of_the_models_are_those_of_their_layers(model, batch):
     same = torch.ones(40, 40) if batch is None else (batch[:, None] == batch).double()
     count = same.sum(1, keepdim=True).double()
     pairs = torch.cartesian_prod(torch.arange(40), torch.arange(40)).flip(1).t()
-    inputs = model.layers(x, GraphContext(model._edges(EDGES, 40), batch))[:-1]
+    inputs = model.layers(x, GraphContext(model.prepare_edges(EDGES, 40), batch))[:-1]
     for row, conv, z in zip(report, model.convs, inputs, strict=True):
         weight = conv.attention_scores(z, pairs, batch).view(40, 40, 2)
         value = conv.lin_value(z).view(40, 2, -1)

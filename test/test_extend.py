@@ -16,6 +16,8 @@ from torch_geometric_lgt import nn, transforms
 from torch_geometric_lgt.functional import kernel_attention
 from torch_geometric_lgt.functional.feature_maps import MAPS
 from torch_geometric_lgt.nn import KernelAttentionConv, feature_map
+from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
+from torch_geometric_lgt.nn.models._streamed_model import StreamedModel
 from torch_geometric_lgt.testing import _layer_checks, dense
 
 ROOT = Path(__file__).parents[1]
@@ -164,6 +166,19 @@ def test_model(patch):
     checks = patch.load('test/testing/test_checks.py')
     checks.test_models_keep_every_promise('KernelTransformer')
     checks.test_no_exported_class_is_left_out()
+
+
+def test_hooks_of_models_are_public_and_on_the_page():
+    page = (EXTEND / 'model.rst').read_text()
+    hooks = set()
+    for model in (getattr(nn, name) for name in nn.__all__):
+        for base in (LayerwiseModel, StreamedModel):
+            if issubclass(model, base):
+                parts = model.__mro__[: model.__mro__.index(base)]
+                hooks |= {name for part in parts for name in vars(part) if name in vars(base)}
+    hooks = {name for name in hooks if not name.startswith('__')}
+    assert {'layer', 'prepare_edges', 'readout', 'stream_layers', 'stream_scores'} <= hooks
+    assert [name for name in hooks if name.startswith('_') or f'``{name}``' not in page] == []
 
 
 def test_transform(patch):

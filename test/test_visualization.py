@@ -74,7 +74,9 @@ def drawn(model, data, **arguments):
 
 def mean_weight(model, data):
     """The attention of all nodes in the last layer, the mean over the heads."""
-    inputs = model.eval().layers(data.x, GraphContext(model._edges(data.edge_index, 40)))[:-1]
+    inputs = model.eval().layers(data.x, GraphContext(model.prepare_edges(data.edge_index, 40)))[
+        :-1
+    ]
     pairs = torch.cartesian_prod(torch.arange(40), torch.arange(40)).flip(1).t()
     return model.convs[-1].attention_scores(inputs[-1], pairs).mean(1).view(40, 40)
 

@@ -351,7 +351,7 @@ def test_mgformer_weighs_neighbours():
 def test_scores_of_models_are_those_of_the_weighted_graph():
     x, weight, pairs = features(N, 4), weights(PROPER), torch.tensor([[0, 1], [2, 3]])
     for model in (DIFFormer(4, 8, 3).double().eval(), NodeFormer(4, 8, 3).double().eval()):
-        second = model.layers(x, GraphContext(model._edges(PROPER, N, weight)))[1]
+        second = model.layers(x, GraphContext(model.prepare_edges(PROPER, N, weight)))[1]
         scores = model.attention_scores(x, PROPER, pairs, edge_weight=weight)[1]
         torch.testing.assert_close(scores, model.convs[1].attention_scores(second, pairs))
         assert not torch.allclose(scores, model.attention_scores(x, PROPER, pairs)[1])

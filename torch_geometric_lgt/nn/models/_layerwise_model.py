@@ -28,8 +28,8 @@ class LayerwiseModel(StreamedModel):
 
     For the latter each layer builds its state in one pass over parts of the nodes, and reads the
     state in a second pass. A state is the sums over the keys of all nodes. A subclass defines
-    :meth:`input_layer`, :meth:`layer` and, if the scores depend on more than the last layer,
-    :meth:`readout`.
+    :meth:`input_layer` and :meth:`layer`. The other public attributes and methods are hooks with a
+    default, which :obj:`docs/extend/model.rst` lists.
 
     Attributes:
         uses_edges (bool): Whether layers read edges.
@@ -62,6 +62,8 @@ class LayerwiseModel(StreamedModel):
         return [conv for conv in self.attentions[:num_layers] if conv is not None]
 
     def input_layer(self, x: Tensor, *encodings: Tensor) -> Tensor:
+        r"""Computes the input ``[N, D]`` of the first layer from the node attributes
+        :attr:`input_names`, of which the features :obj:`x` ``[N, F]`` are the first."""
         raise NotImplementedError
 
     def layer(
@@ -72,6 +74,17 @@ class LayerwiseModel(StreamedModel):
         context: GraphContext,
         state: AttentionState | None,
     ) -> Tensor:
+        r"""Computes the output ``[N, D]`` of layer :obj:`index`, for a pair that of the targets.
+
+        Args:
+            index (int): The number of the layer, from 0.
+            x (torch.Tensor or tuple): The input of the layer ``[N, D]``, or if it
+                :attr:`takes_pairs` a pair (sources, targets) whose first sources are the targets.
+            x_0 (torch.Tensor): The output of the input layer for the targets, ``[N, D]``.
+            context (GraphContext): The edges, the batch vector and what else the layers read.
+            state (AttentionState, optional): Sums over all keys, which replace the keys of
+                :obj:`x`.
+        """
         raise NotImplementedError
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
@@ -174,12 +187,16 @@ class LayerwiseModel(StreamedModel):
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, as in
                 :meth:`forward`. (default: :obj:`None`)
         """
-        self._check_inputs(x, edge_index)
-        edges = self._edges(edge_index, x.size(0), edge_weight)
+        self.check_inputs(x, edge_index)
+        edges = self.prepare_edges(edge_index, x.size(0), edge_weight)
         inputs = self.layers(x, GraphContext(edges, batch=batch))[:-1]
-        return self._scores(inputs, pairs, batch)
+        return self.scores_of_pairs(inputs, pairs, batch)
 
-    def _scores(self, inputs: list[Tensor], pairs: Tensor, batch: Tensor | None) -> list[Tensor]:
+    def scores_of_pairs(
+        self, inputs: list[Tensor], pairs: Tensor, batch: Tensor | None
+    ) -> list[Tensor]:
+        r"""Computes the :meth:`attention_scores` of :obj:`pairs` from the :obj:`inputs` ``[N, D]``
+        of all layers."""
         for attention in self._present_attentions():
             if not hasattr(attention, 'attention_scores'):
                 raise ValueError(
@@ -194,14 +211,16 @@ class LayerwiseModel(StreamedModel):
             if attention is not None
         ]
 
-    def _check_inputs(self, x: Tensor, edge_index: Edges) -> None:
+    def check_inputs(self, x: Tensor, edge_index: Edges) -> None:
         r"""Checks the features, and shape and device of the edges, before edges are compared with
         the number of nodes."""
         check_features(x, self.lin_in, self.in_channels)
         check_edge_index(edge_index)
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
 
-    def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
+    def prepare_edges(
+        self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None
+    ) -> Edges:
         r"""Converts the edges, once for all layers, to the format that the layers read fastest;
         here returns :obj:`edge_index` unchanged."""
         return edge_index
@@ -275,13 +294,13 @@ class LayerwiseModel(StreamedModel):
             with_attention = [i for i, conv in enumerate(attentions) if conv is not None]
             if not with_attention:
                 raise ValueError(f'the model has no layer with attention to remember (got {self})')
-            inputs = self._stream_layers(stream, with_attention[-1])
+            inputs = self.stream_layers(stream, with_attention[-1])
         pairs = [(conv, z) for conv, z in zip(attentions, inputs, strict=False) if conv is not None]
         convs, inputs = ModuleList(c for c, _ in pairs), [z for _, z in pairs]
         return AttentionMemory.from_stream(convs, inputs, stream)
 
-    def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
-        layers = self._stream_layers(stream, len(self.attentions))
+    def stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
+        layers = self.stream_layers(stream, len(self.attentions))
         local = self.stream_local_branch(stream, layers[0])
         device = reference(self.lin_out).device
 
@@ -291,7 +310,7 @@ class LayerwiseModel(StreamedModel):
 
         return scores
 
-    def _stream_layers(self, stream: Stream, num_layers: int) -> list[Tensor]:
+    def stream_layers(self, stream: Stream, num_layers: int) -> list[Tensor]:
         r"""Computes the outputs of the input layer and of the first :obj:`num_layers` attention
         layers for all nodes. Returns a list of tensors ``[N, D]``, on the CPU or memory-mapped."""
         weight = reference(self.lin_in)

@@ -13,7 +13,7 @@ from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evalua
 
 class StreamedModel(Module):
     r"""Computes the scores of all nodes of a graph that need not fit into memory: the base class of
-    models with :meth:`inference`. A subclass defines :meth:`_stream_scores`."""
+    models with :meth:`inference`. A subclass defines :meth:`stream_scores`."""
 
     lin_in: Module
     lin_out: Module
@@ -61,9 +61,9 @@ class StreamedModel(Module):
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
             dtype = reference(self.lin_out).dtype
-            return stream.result(self.out_channels, dtype, lambda: self._stream_scores(stream))
+            return stream.result(self.out_channels, dtype, lambda: self.stream_scores(stream))
 
-    def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
+    def stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
         r"""Computes all layers for the graph of :obj:`stream`, and returns a function that computes
         the scores ``[n, F_out]`` of the nodes of a part."""
         raise NotImplementedError

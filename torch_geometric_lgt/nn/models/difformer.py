@@ -179,8 +179,8 @@ class DIFFormer(Backbone):
                 each layer, leaves out another number of nodes than :obj:`num_keys`, or is given
                 with ``kernel='sigmoid'``.
         """
-        self._check_inputs(x, edge_index)
-        edges = self._edges(edge_index, x.size(0), edge_weight)
+        self.check_inputs(x, edge_index)
+        edges = self.prepare_edges(edge_index, x.size(0), edge_weight)
         context = GraphContext(
             edges,
             batch=batch,
@@ -192,7 +192,11 @@ class DIFFormer(Backbone):
         )
         return self.readout(self.layers(x, context))
 
-    def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
+    def prepare_edges(
+        self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None
+    ) -> Edges:
+        r"""Sorts the edges once for all layers. Returns :obj:`edge_index` unchanged to a model
+        without edges."""
         if not self.uses_edges:
             check_unused(edge_weight, 'with use_graph=False')
         if not self.uses_edges or edge_index is None:

@@ -357,7 +357,7 @@ class GraphTransformer(LayerwiseModel):
                 weights or features that :obj:`conv` does not take, or the score of a graph is
                 requested from a part of its nodes.
         """
-        self._check_inputs(x, edge_index)
+        self.check_inputs(x, edge_index)
         if states is not None or process_group is not None:
             self._check_part("'states' or 'process_group'")
         if process_group is not None:
@@ -428,11 +428,11 @@ class GraphTransformer(LayerwiseModel):
         nodes :obj:`pairs` ``[2, P]`` (sources, targets), and returns a list of tensors. Call it in
         evaluation: in training dropout changes the inputs of the layers. The other arguments are
         those of :meth:`forward`."""
-        self._check_inputs(x, edge_index)
+        self.check_inputs(x, edge_index)
         edges = self._message_input(edge_index, x, edge_attr, edge_weight, None)
         context = GraphContext(edges, batch=batch)
         inputs = self.layers(x, context, *self._sorted_encodings(encodings))[:-1]
-        return self._scores(inputs, pairs, batch)
+        return self.scores_of_pairs(inputs, pairs, batch)
 
     @property
     def layer_channels(self) -> int:
@@ -502,12 +502,18 @@ class GraphTransformer(LayerwiseModel):
         layers."""
         return self.lin_out(layers[-1][:, : self.hidden_channels])
 
-    def _stream_layers(self, stream: Stream, num_layers: int) -> list[Tensor]:
+    def stream_layers(self, stream: Stream, num_layers: int) -> list[Tensor]:
+        r"""Computes the outputs of the input layer and of the first :obj:`num_layers` layers for
+        all nodes.
+
+        Raises:
+            ValueError: If a message passing layer reads more than the neighbours of a node.
+        """
         weight = reference(self.lin_in)
         for conv in (block.conv for block in self.blocks):
             if conv is not None and not isinstance(conv, SparseGCNConv):
                 check_one_hop(conv, self.hidden_channels, self.edge_channels, weight)
-        return super()._stream_layers(stream, num_layers)
+        return super().stream_layers(stream, num_layers)
 
     def degree_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
         r"""Returns the edges into the nodes of :obj:`part` that count for the degrees of GCN."""

@@ -292,7 +292,9 @@ class LiteGT(StreamedModel):
         check_node_level(self.level)
         return super().inference(loader, folder, progress_bar)
 
-    def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
+    def stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
+        r"""Computes all layers for the graph of :obj:`stream`, and returns a function that computes
+        the scores ``[n, F_out]`` of the nodes of a part."""
         x, device = stream_layers(self, stream), reference(self.lin_in).device
         return lambda part: self.lin_out(to_device(x[part.nodes], device))
 

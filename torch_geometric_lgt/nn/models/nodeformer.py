@@ -221,8 +221,8 @@ class NodeFormer(Backbone):
                 loss is requested. If the edge loss is requested and the feature map is none of the
                 random exponentials. If another argument does not fit the model.
         """
-        self._check_inputs(x, edge_index)
-        edges = self._edges(edge_index, x.size(0), edge_weight)
+        self.check_inputs(x, edge_index)
+        edges = self.prepare_edges(edge_index, x.size(0), edge_weight)
         context = GraphContext(
             edges,
             batch=batch,
@@ -317,7 +317,11 @@ class NodeFormer(Backbone):
         """
         return self.convs[0].hops(edge_index, num_nodes, edge_weight)
 
-    def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
+    def prepare_edges(
+        self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None
+    ) -> Edges:
+        r"""Finds the edges of each order of the relational bias once for all layers, as
+        :meth:`hops` does. Returns :obj:`edge_index` unchanged to a model without a bias."""
         if edge_index is None or self.relational_order == 0:
             check_unused(edge_weight, "without 'edge_index' or with relational_order=0")
         if edge_index is None:

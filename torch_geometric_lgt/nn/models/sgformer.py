@@ -301,7 +301,7 @@ class SGFormer(Backbone):
                 :obj:`degree` is given although :obj:`gnn` counts degrees itself. With
                 :obj:`process_group`, also if :obj:`gnn` normalises over the nodes of one process.
         """
-        self._check_inputs(x, edge_index)
+        self.check_inputs(x, edge_index)
         if process_group is not None:
             check_statistics(self.gnn)
         context = GraphContext(
