@@ -39,7 +39,8 @@ class KernelInput:
             The feature map gets the product of a query or key and the matrix of its head. For maps
             without a projection.
         projection (torch.Tensor, optional): ``[M, C]`` of the feature map, if it has one.
-        scale (float): Factor of queries or keys before the feature map.
+        data_normalizer (float): Factor of queries or keys before the feature map, as in the
+            authors' code of Performer: the root of the factor of the logits.
         power (float): Power of the feature map :obj:`"focused"`.
         samples (int): :math:`K`, how many times the keys are weighed.
         noise (torch.Tensor, optional): The log-weights ``[N, H * K]`` of keys in the :math:`K`
@@ -56,7 +57,7 @@ class KernelInput:
     mask: DifferentiableOrNone = None
     head_projection: DifferentiableOrNone = None
     projection: Tensor | None = None
-    scale: float = 1.0
+    data_normalizer: float = 1.0
     power: float = 1.0
     samples: int = 1
     noise: Tensor | None = None
@@ -185,7 +186,7 @@ def kernel_input(
     mask: Tensor | None,
     feature_map: str,
     projection: Tensor | None,
-    scale: float,
+    data_normalizer: float,
     power: float,
     samples: int = 1,
     noise: Tensor | None = None,
@@ -244,7 +245,7 @@ def kernel_input(
         kind=feature_map,
         mask=mask,
         projection=projection,
-        scale=scale,
+        data_normalizer=data_normalizer,
         power=power,
         samples=samples,
         noise=noise,

@@ -68,7 +68,7 @@ def test_wrong_queries_and_keys_end_in_an_error_that_names_the_argument(changes,
         'mask': None,
         'feature_map': 'elu',
         'projection': None,
-        'scale': 1.0,
+        'data_normalizer': 1.0,
         'power': 3.0,
         **changes,
     }
@@ -81,7 +81,7 @@ def test_parameters_of_half_precision_take_part_in_single():
         name: torch.ones(3, 4, dtype=HALF)
         for name in ('x', 'weight', 'bias', 'mask', 'projection', 'noise')
     }
-    side = KernelInput(**parts, kind='softmax', scale=1.0, power=3.0, heads=1)
+    side = KernelInput(**parts, kind='softmax', data_normalizer=1.0, power=3.0, heads=1)
     aligned = side.aligned()
     assert {name: getattr(aligned, name).dtype for name in parts} == {'x': HALF} | dict.fromkeys(
         list(parts)[1:], SINGLE

@@ -68,7 +68,7 @@ class Keys:
         self.inputs, self.values = inputs, values
         heads = inputs.heads
         self.widths = heads * inputs.channels(), heads * values.channels(heads)
-        key_part = inputs.weight, inputs.bias, inputs.scale
+        key_part = inputs.weight, inputs.bias, inputs.data_normalizer
         value_part = values.weight, values.bias, 1.0
         both_linear = inputs.weight is not None and values.weight is not None
         same_bias = (inputs.bias is None) == (values.bias is None)

@@ -37,7 +37,7 @@ class Queries:
 
     def __init__(self, inputs: KernelInput) -> None:
         self.inputs = inputs
-        self.affine = Affine(inputs.x, (inputs.weight, inputs.bias, inputs.scale))
+        self.affine = Affine(inputs.x, (inputs.weight, inputs.bias, inputs.data_normalizer))
         self.project = HeadProjection(inputs.head_projection)
 
     def evaluate(self, nodes: Nodes, num_graphs: int) -> tuple[Tensor, Tensor, Tensor]:

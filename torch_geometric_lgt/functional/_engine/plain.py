@@ -168,15 +168,15 @@ def _log_features(
     for the rows :obj:`x` ``[B * n, F]`` of the input of queries or keys. A constant feature is
     left out."""
     x, projection = _evaluate(inputs, x, num_graphs, inputs.heads), inputs.projection
-    scale = inputs.scale if projection is not None else 1.0
-    if projection is None and inputs.scale != 1.0:
-        x = x * inputs.scale
+    factor = inputs.data_normalizer if projection is not None else 1.0
+    if projection is None and inputs.data_normalizer != 1.0:
+        x = x * inputs.data_normalizer
     squared = None
     if is_key and inputs.map.is_exponential:
         squared = x.square().sum(-1, keepdim=True)
-        squared = squared if scale == 1.0 else squared * scale**2
-    if projection is not None and scale != 1.0:  # it has fewer numbers than queries or keys
-        projection = projection * scale
+        squared = squared if factor == 1.0 else squared * factor**2
+    if projection is not None and factor != 1.0:  # it has fewer numbers than queries or keys
+        projection = projection * factor
     if inputs.head_projection is not None:
         x = (x.transpose(1, 2) @ inputs.head_projection.transpose(1, 2)).transpose(1, 2)
     return inputs.map.without_constant.log_features(x, projection, inputs.power, squared)

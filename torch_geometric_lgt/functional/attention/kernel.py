@@ -210,7 +210,7 @@ def folded(queries: KernelInput) -> KernelInput:
         return queries
     weight, bias = cast(Tensor, queries.weight), queries.bias
     with without_autocast(queries.x.device.type):
-        projection = queries.scale * cast(Tensor, queries.projection)
+        projection = queries.data_normalizer * cast(Tensor, queries.projection)
         weight, bias = fold_projection(projection, weight, bias, queries.heads)
     return KernelInput(
         x=queries.x,

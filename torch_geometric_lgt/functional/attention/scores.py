@@ -204,6 +204,8 @@ def _evaluated(inputs: KernelInput, nodes: Tensor) -> KernelInput:
     part (Linear layer): :obj:`x` of the result is ``[n, H * C]``."""
     inputs = inputs.aligned()
     with without_autocast(inputs.x.device.type):
-        x = Affine(inputs.x, (inputs.weight, inputs.bias, inputs.scale))(nodes)[1]
+        x = Affine(inputs.x, (inputs.weight, inputs.bias, inputs.data_normalizer))(nodes)[1]
     mask = None if inputs.mask is None else inputs.mask[nodes]
-    return replace(inputs, x=x, weight=None, bias=None, scale=1.0, mask=mask, self_value=None)
+    return replace(
+        inputs, x=x, weight=None, bias=None, data_normalizer=1.0, mask=mask, self_value=None
+    )

@@ -135,7 +135,7 @@ class KernelLayer(AttentionLayer):
             mask=mask,
             head_projection=phi.head_projection(),
             projection=projection,
-            scale=self.data_normalizer(sampling),
+            data_normalizer=self.data_normalizer(sampling),
             power=phi.power,
             samples=samples,
             noise=noise,

@@ -369,9 +369,11 @@ class KernelAttentionConv(KernelLayer):
         self._check_sources(x)
         self._check_targets(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
-        scale, key_input = self.scale**0.5, self._key_input(x, position)
+        key_input = self._key_input(x, position)
         queries, keys = (
-            replace(self._kernel_input(key_input, lin, None, False), scale=scale)
+            replace(
+                self._kernel_input(key_input, lin, None, False), data_normalizer=self.scale**0.5
+            )
             for lin in (self.lin_query, self.lin_key)
         )
         no_values = LinearInput(x=keys.x, weight=x.new_empty((0, keys.x.size(1))))
