@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric_lgt.functional._engine import gram as engine
 from torch_geometric_lgt.functional._engine.gram import affine_ratio, centres, gram
 from torch_geometric_lgt.functional.attention.gram import _map
-from torch_geometric_lgt.functional.attention.linear import LinearForm
+from torch_geometric_lgt.functional.attention.linear import LinearForm, LinearQueries
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DIFFormerConv, SGFormerConv
@@ -96,7 +96,8 @@ def test_layers_by_products_of_columns_are_those_by_keys(layer, bias, monkeypatc
     x, other = (torch.randn(num, 5, dtype=DOUBLE, requires_grad=True) for num in (12, 7))
     batch, results = torch.arange(12) % 3, {}
     for way in (False, True):
-        monkeypatch.setattr(LinearForm, 'affine', lambda self, nodes, way=way: way)
+        for part in (LinearForm, LinearQueries):
+            monkeypatch.setattr(part, 'affine', lambda self, nodes, way=way: way)
         outs = [conv(x, batch=batch), conv((x, other)), conv(other, state=conv.attention_state(x))]
         leaves = leaves_of(conv, x=x, other=other)
         grads = gradients(sum(out.square().sum() for out in outs), leaves)
@@ -166,9 +167,9 @@ def test_products_of_columns_need_a_wider_precision_than_the_input():
         x, weight = torch.ones(100, 4, dtype=dtype), torch.ones(4, 4, dtype=dtype)
         side = KernelInput(x=x, heads=1, kind='values', weight=weight)
         assert (
-            LinearForm(side, side, LinearInput(x=x, weight=weight), None, 'row').affine(
-                segments(None, 100)
-            )
+            LinearForm(
+                LinearQueries(side, None, 'row'), side, LinearInput(x=x, weight=weight)
+            ).affine(segments(None, 100))
             is expected
         )
 
@@ -230,16 +231,14 @@ def test_products_of_columns_need_no_more_room_than_the_input_and_less_work(
 ):
     x, weight = torch.ones(num_nodes, width), torch.ones(4 * heads, width)
     side = KernelInput(x=x, heads=heads, kind='values', weight=weight)
-    form = LinearForm(side, side, LinearInput(x=x, weight=weight), None, 'row')
+    form = LinearForm(LinearQueries(side, None, 'row'), side, LinearInput(x=x, weight=weight))
     assert form.affine(segments(torch.arange(num_nodes) % graphs, num_nodes, graphs)) is expected
 
 
 def test_factors_of_half_precision_are_single():
     x = torch.ones(3, 4, dtype=torch.bfloat16)
-    side, value_input = KernelInput(x=x, heads=2, kind='values'), LinearInput(x=x)
-    factor = LinearForm(side, side, value_input, value_input, 'row').factor(
-        torch.tensor([3]), torch.full((1, 2), 4.0)
-    )
+    queries = LinearQueries(KernelInput(x=x, heads=2, kind='values'), LinearInput(x=x), 'row')
+    factor = queries.factor(torch.tensor([3]), torch.full((1, 2), 4.0))
     torch.testing.assert_close(factor, torch.full((1, 2, 2), 1 / 6), rtol=1e-6, atol=0)
-    alone = LinearForm(side, side, value_input, value_input, 'row').factor(torch.tensor([3]))
+    alone = queries.factor(torch.tensor([3]))
     torch.testing.assert_close(alone, torch.full((1, 2, 2), 1 / 3), rtol=1e-6, atol=0)

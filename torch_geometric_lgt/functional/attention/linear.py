@@ -1,7 +1,7 @@
 # N nodes (N_s source, N_t target), B graphs, H heads, C channels per head, D channels of a value, M
 # features.
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -104,78 +104,44 @@ def linear_attention(
     check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
     self_values = None if self_value is None else LinearInput(x=self_value.flatten(1))
-    form = LinearForm(queries, keys, value_input(v, k), self_values, norm)
+    form = LinearForm(LinearQueries(queries, self_values, norm), keys, value_input(v, k))
     return linear_attend(form, sources, targets).unflatten(1, (q.size(1), -1))
 
 
-class LinearForm(NamedTuple):
-    r"""Describes an attention whose weights are inner products: how queries, keys and values are
+class LinearQueries(NamedTuple):
+    r"""Describes the queries of an attention whose weights are inner products: how they are
     computed, the values that each query includes with weight 1 (or :obj:`None`), and the norm."""
 
-    queries: KernelInput
-    keys: KernelInput
-    values: LinearInput
+    inputs: KernelInput
     self_values: LinearInput | None
     norm: str
 
     def affine(self, nodes: Segments) -> bool:
-        r"""Returns whether the state (sums over all keys of a graph) is computed from the products
-        :math:`\mathbf{X}^{\top} \mathbf{X}` of the input.
+        r"""Returns whether the outputs of a state are read as ratios of affine maps of the input,
+        without evaluating the queries: under the conditions of :meth:`LinearForm.affine` for
+        queries and self values. :obj:`nodes` says which query belongs to which graph."""
+        return _products_take_less(self.inputs, self.self_values, nodes)
 
-        This requires that keys and values are linear parts (Linear layers) of the same input. The
-        products must fit the memory of the input and take less work than evaluating the keys. They
-        are in double precision, which the device must support and the input must not have. In an
-        exported program the result is :obj:`False`. :obj:`nodes` says which key belongs to which
-        graph.
-        """
-        keys, width = self.keys, self.keys.x.size(1)
-        if (
-            keys.weight is None
-            or self.values.weight is None
-            or self.values.x is not keys.x
-            or torch.compiler.is_exporting()
-        ):
-            return False
-        if keys.x.dtype == torch.double or keys.x.device.type == 'mps':  # no double precision
-            return False
-        output_width = keys.heads * max(keys.channels(), self.values.channels(keys.heads))
-        fits = nodes.sizes.size(0) * width * max(width + 1, output_width) <= keys.x.numel()
-        return fits and width <= 3 * keys.heads * keys.channels()
-
-    def is_small(self, sources: Segments, targets: Segments) -> bool:
-        r"""Returns whether an attention with Frobenius norms is computed by formulas that autograd
-        records: in eager mode, for small graphs (:meth:`is_plain`), unless products of columns take
-        less time."""
-        parts = self.queries, self.keys, self.values
-        tensors = [tensor for part in parts for tensor in (part.x, part.weight, part.bias)]
-        channels = self.values.channels(self.keys.heads)
-        if not is_eager(tensors) or (self.affine(sources) and not saves_products(self.queries)):
-            return False
-        return is_plain(self.queries, self.keys, channels, targets, sources)
-
-    def with_values(self, is_autocast: bool = True) -> tuple[KernelInput, LinearInput]:
-        r"""Evaluates the self values of the queries, if there are any. Returns the queries with
-        evaluated self values, and the values. If both have the same values, they share one
-        evaluated tensor. If :obj:`is_autocast` is :obj:`False`, they are evaluated outside autocast
-        in the dtype of sums."""
-        if self.self_values is None:
-            return self.queries, self.values
-        part, x = self.self_values, self.self_values.x
+    def with_values(self, is_autocast: bool = True) -> KernelInput:
+        r"""Returns the queries with evaluated self values, if there are any. If :obj:`is_autocast`
+        is :obj:`False`, they are evaluated outside autocast in the dtype of sums."""
+        part = self.self_values
+        if part is None:
+            return self.inputs
         if part.weight is None:
-            evaluated = x
+            evaluated = part.x
         elif is_autocast:
-            evaluated = linear(x, part.weight, part.bias)
+            evaluated = linear(part.x, part.weight, part.bias)
         else:
-            with without_autocast(x.device.type):
+            with without_autocast(part.x.device.type):
                 evaluated = part.output()
-        shared = self.self_values is self.values and self.queries.x is self.keys.x
-        queries = replace(self.queries, self_value=evaluated)
-        return queries, LinearInput(x=evaluated) if shared else self.values
+        return replace(self.inputs, self_value=evaluated)
 
-    def squares(self, sources: Segments, targets: Segments) -> tuple[Tensor, Tensor]:
-        r"""Computes the sums of squares of the keys and of the queries of each graph, ``[B, H]``
-        each."""
-        return sums_of_squares(self.keys, sources), sums_of_squares(self.queries, targets)
+    def scaled(self, state: AttentionState) -> AttentionState:
+        r"""Multiplies the features of a state (sums over all keys of a graph) by the
+        :meth:`state_factor`."""
+        factor = self.state_factor(state)
+        return state if factor is None else state.scaled(factor)
 
     def state_factor(self, state: AttentionState) -> Tensor | None:
         r"""Computes the :meth:`factor` from the counts and sums of squares in a state (sums over
@@ -194,16 +160,78 @@ class LinearForm(NamedTuple):
         """
         if not squares and self.self_values is None:
             return None
-        dtype = compute_dtype(self.queries.x.dtype)
-        factor = self.queries.x.new_ones((count.size(0), self.queries.heads), dtype=dtype)
+        inputs = self.inputs
+        dtype = compute_dtype(inputs.x.dtype)
+        factor = inputs.x.new_ones((count.size(0), inputs.heads), dtype=dtype)
         for square in squares:
             factor = factor * square.masked_fill(square == 0, torch.inf).rsqrt()
         if self.self_values is not None:
             factor = factor / count.clamp(min=1)[:, None]
-        factor = factor[..., None].expand(-1, -1, self.queries.channels())
+        factor = factor[..., None].expand(-1, -1, inputs.channels())
         if self.self_values is not None:
             return factor.contiguous()
         return torch.cat([torch.ones_like(factor[..., :1]), factor], -1)
+
+
+class LinearForm(NamedTuple):
+    r"""Describes an attention whose weights are inner products: its queries, and how keys and
+    values are computed."""
+
+    queries: LinearQueries
+    keys: KernelInput
+    values: LinearInput
+
+    def affine(self, nodes: Segments) -> bool:
+        r"""Returns whether the state (sums over all keys of a graph) is computed from the products
+        :math:`\mathbf{X}^{\top} \mathbf{X}` of the input.
+
+        This requires that keys and values are linear parts (Linear layers) of the same input. The
+        products must fit the memory of the input and take less work than evaluating the keys. They
+        are in double precision, which the device must support and the input must not have. In an
+        exported program the result is :obj:`False`. :obj:`nodes` says which key belongs to which
+        graph.
+        """
+        return _products_take_less(self.keys, self.values, nodes)
+
+    def is_small(self, sources: Segments, targets: Segments) -> bool:
+        r"""Returns whether an attention with Frobenius norms is computed by formulas that autograd
+        records: in eager mode, for small graphs (:meth:`is_plain`), unless products of columns take
+        less time."""
+        queries = self.queries.inputs
+        parts = queries, self.keys, self.values
+        tensors = [tensor for part in parts for tensor in (part.x, part.weight, part.bias)]
+        channels = self.values.channels(self.keys.heads)
+        if not is_eager(tensors) or (self.affine(sources) and not saves_products(queries)):
+            return False
+        return is_plain(queries, self.keys, channels, targets, sources)
+
+    def with_values(self, is_autocast: bool = True) -> tuple[KernelInput, LinearInput]:
+        r"""Returns the queries with evaluated self values (:meth:`LinearQueries.with_values`), and
+        the values. If both have the same values, they share one evaluated tensor."""
+        queries = self.queries.with_values(is_autocast)
+        shared = self.queries.self_values is self.values and queries.x is self.keys.x
+        return queries, LinearInput(x=cast(Tensor, queries.self_value)) if shared else self.values
+
+    def squares(self, sources: Segments, targets: Segments) -> tuple[Tensor, Tensor]:
+        r"""Computes the sums of squares of the keys and of the queries of each graph, ``[B, H]``
+        each."""
+        return sums_of_squares(self.keys, sources), sums_of_squares(self.queries.inputs, targets)
+
+
+def _products_take_less(inputs: KernelInput, values: LinearInput | None, nodes: Segments) -> bool:
+    r"""Returns whether :obj:`inputs` and :obj:`values` (if there are any) are linear parts (Linear
+    layers) of one input whose products of columns fit its memory and take less work; see
+    :meth:`LinearForm.affine`."""
+    if inputs.weight is None or torch.compiler.is_exporting():
+        return False
+    if values is not None and (values.weight is None or values.x is not inputs.x):
+        return False
+    if inputs.x.dtype == torch.double or inputs.x.device.type == 'mps':  # no double precision
+        return False
+    width, channels = inputs.x.size(1), inputs.channels()
+    widest = channels if values is None else max(channels, values.channels(inputs.heads))
+    num_products = nodes.sizes.size(0) * width * max(width + 1, inputs.heads * widest)
+    return num_products <= inputs.x.numel() and width <= 3 * inputs.heads * channels
 
 
 def linear_kind(norm: str, self_term: bool) -> str:
@@ -223,52 +251,49 @@ def linear_kind(norm: str, self_term: bool) -> str:
 def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
     r"""Computes the attention outputs ``[N_t, H * D]`` of all queries. :obj:`sources` and
     :obj:`targets` say which key and which query belongs to which graph."""
-    if form.norm == 'frobenius':
+    queries, squares = form.queries, ()
+    if queries.norm == 'frobenius':
         if form.is_small(sources, targets):
             return _attend_small(form, sources, targets)
         if form.affine(sources):
-            state = gram_state(form.queries, form.keys, form.values, sources, targets)
-            return _read(form, state, targets)
-    queries, values = form.with_values()
-    squares = form.squares(sources, targets) if form.norm == 'frobenius' else ()
-    factor = form.factor(sources.sizes, *squares)
-    return attend(queries, form.keys, values, sources, targets, factor)
+            state = gram_state(queries.inputs, form.keys, form.values, sources, targets)
+            return gram_read(queries.scaled(state), queries.inputs, queries.self_values, targets)
+        squares = form.squares(sources, targets)
+    factor = queries.factor(sources.sizes, *squares)
+    query_input, values = form.with_values()
+    return attend(query_input, form.keys, values, sources, targets, factor)
 
 
 def _attend_small(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
     r"""Computes the outputs of an attention with Frobenius norms by formulas that autograd records.
     Queries and keys are evaluated once, for the norms and for the weights."""
-    reverse_mode_only(form.queries.x, form.keys.x, form.values.x)
+    x = form.queries.inputs.x
+    reverse_mode_only(x, form.keys.x, form.values.x)
     queries, values = form.with_values(is_autocast=False)
     queries, keys = plain.normalized(queries, targets), plain.normalized(form.keys, sources)
-    factor = form.factor(sources.sizes)
-    out = attend(queries, keys, values, sources, targets, factor)
-    return out.to(form.queries.x.dtype)
+    factor = form.queries.factor(sources.sizes)
+    return attend(queries, keys, values, sources, targets, factor).to(x.dtype)
 
 
 def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> AttentionState:
     r"""Builds the state of each graph (the sums over all its keys). For Frobenius norms the state
     contains the sums of squares of the queries."""
-    if form.norm == 'row':
+    queries = form.queries
+    if queries.norm == 'row':
         return build_state(form.keys, form.values, sources)
     if form.affine(sources):
-        state = gram_state(form.queries, form.keys, form.values, sources, targets)
+        state = gram_state(queries.inputs, form.keys, form.values, sources, targets)
         return state.to(compute_dtype(form.keys.x.dtype))
-    query_squares = sums_of_squares(form.queries, targets)
+    query_squares = sums_of_squares(queries.inputs, targets)
     return build_state(form.keys, form.values, sources, query_squares)
 
 
-def linear_read(form: LinearForm, state: AttentionState, targets: Segments) -> Tensor:
-    r"""Computes the outputs ``[N_t, H * D]`` of the queries of :obj:`form` from the result of
+def linear_read(queries: LinearQueries, state: AttentionState, targets: Segments) -> Tensor:
+    r"""Computes the outputs ``[N_t, H * D]`` of :obj:`queries` from the result of
     :meth:`linear_state`. They may be fewer queries than :meth:`linear_state` got."""
-    check_readable(state, form.queries, targets)
-    return _read(form, state, targets)
-
-
-def _read(form: LinearForm, state: AttentionState, targets: Segments) -> Tensor:
-    factor = form.state_factor(state)
-    state = state if factor is None else state.scaled(factor)
-    if form.norm == 'frobenius' and form.affine(targets):
-        return gram_read(state, form.queries, form.self_values, targets)
-    queries, _ = form.with_values()
-    return read_state(state.to(compute_dtype(form.queries.x.dtype)), queries, targets)
+    inputs = queries.inputs
+    check_readable(state, inputs, targets)
+    state = queries.scaled(state)
+    if queries.norm == 'frobenius' and queries.affine(targets):
+        return gram_read(state, inputs, queries.self_values, targets)
+    return read_state(state.to(compute_dtype(inputs.x.dtype)), queries.with_values(), targets)

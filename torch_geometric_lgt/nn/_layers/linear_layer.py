@@ -8,6 +8,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.attention.linear import (
     LinearForm,
+    LinearQueries,
     linear_attend,
     linear_kind,
     linear_read,
@@ -68,25 +69,19 @@ class LinearLayer(AttentionLayer):
         queries = self._kernel_input(self._key_input(x_dst, p_dst), self.lin_query)
         keys = self._kernel_input(self._key_input(x_src, p_src), self.lin_key)
         values = self._value_input(x_src) if value is None else LinearInput(x=value)
-        if not self.self_term:
-            return LinearForm(queries, keys, values, None, self.norm)
-        self_values = values if x_src is x_dst else self._value_input(x_dst)
-        return LinearForm(queries, keys, values, self_values, self.norm)
+        self_values = None
+        if self.self_term:
+            self_values = values if x_src is x_dst else self._value_input(x_dst)
+        return LinearForm(LinearQueries(queries, self_values, self.norm), keys, values)
 
-    def _query_form(self, x: Tensor, position: Tensor | PairTensor | None) -> LinearForm:
+    def _queries(self, x: Tensor, position: Tensor | PairTensor | None) -> LinearQueries:
         r"""Describes the queries of :obj:`x` ``[N_t, F]``, or of their positions, that read a state
-        (sums over all keys of each graph).
-
-        With :obj:`self_term` the description has the values of the same nodes, which the queries
-        add. Its keys are placeholders, the queries again, and are not computed."""
+        (sums over all keys of each graph). With :obj:`self_term` they add the values of the same
+        nodes."""
         p_dst = position_pair(position)[1]
         queries = self._kernel_input(self._key_input(x, p_dst), self.lin_query)
-        values = (
-            self._value_input(x)
-            if self.self_term
-            else LinearInput(x=queries.x, weight=queries.weight, bias=queries.bias)
-        )
-        return LinearForm(queries, queries, values, values if self.self_term else None, self.norm)
+        self_values = self._value_input(x) if self.self_term else None
+        return LinearQueries(queries, self_values, self.norm)
 
     def attention_state(
         self,
@@ -137,7 +132,7 @@ class LinearLayer(AttentionLayer):
         self._check_targets(x_dst)
         if state is not None:
             targets = self._targets(state, x_src, x_dst, batch, batch_size)
-            return linear_read(self._query_form(x_dst, position), state, targets)
+            return linear_read(self._queries(x_dst, position), state, targets)
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
         reuses_value = self.norm == 'row' or not is_exact_linear(self.lin_value)
@@ -168,5 +163,5 @@ class LinearLayer(AttentionLayer):
         state = linear_state(form, sources, targets)
         queries = form.with_values()[0]
         return attention_scores(
-            queries, form.keys, state, pairs, sources, targets, form.state_factor(state)
+            queries, form.keys, state, pairs, sources, targets, form.queries.state_factor(state)
         )
