@@ -132,7 +132,8 @@ class AttentionCall:
         graph_src, graph_dst = map(node_to_graph, pair, (sources.numel(), self.num_targets))
         is_candidate = graph_dst[targets][:, None] == graph_src
         pairs = torch.cartesian_prod(targets, sources).flip(1).t()
-        degree, mask = self._degree(), None
+        degree = self._degree()
+        mask = None
         weight = self._scores(edge_index=pairs, degree=degree)
         weight = weight.view(*is_candidate.shape, layer.heads).double()
         if isinstance(layer, DegreeMaskedAttention):

@@ -222,7 +222,8 @@ def _require_finite(what: str, *values: Any) -> None:
             for key, part in value.items():
                 _require_finite(f'{what} at {key!r}', part)
         elif isinstance(value, Tensor):
-            entries, rows = value, None
+            entries = value
+            rows = None
             if value.layout != torch.strided:
                 matrix = value.to_sparse_coo().coalesce()
                 entries, rows = matrix.values(), matrix.indices()[0]

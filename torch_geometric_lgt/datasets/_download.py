@@ -44,7 +44,8 @@ def _copy(reply: Any, file: BinaryIO, name: str, max_bytes: int) -> None:
         ConnectionError: If the body is longer than :obj:`max_bytes`, or its length differs from the
             announced one.
     """
-    size, received = reply.length, 0
+    size = reply.length
+    received = 0
     if size is not None and size > max_bytes:
         raise ConnectionError(f'the server promises more than {max_bytes} bytes')
     with tqdm(desc=name, total=size, unit='B', unit_scale=True) as bar:
@@ -68,7 +69,9 @@ class _Paced(io.RawIOBase):
 
     def __init__(self, raw: Any) -> None:
         super().__init__()
-        self.raw, self.waited, self.received = raw, 0.0, 0
+        self.raw = raw
+        self.waited = 0.0
+        self.received = 0
 
     def readable(self) -> bool:
         return True

@@ -65,7 +65,8 @@ class GeneratedDataset(InMemoryDataset):
         key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
         path = Path(self.root) / name / f'{split}-{key}.safetensors'
         tensors = cached_tensors(path, type(self).__name__, self._tensors)
-        self._data, slices = Data(), {}
+        self._data = Data()
+        slices = {}
         for full, value in tensors.items():
             kind, _, attribute = full.partition('.')
             (slices if kind == 'slices' else self._data)[attribute] = value

@@ -145,7 +145,8 @@ def _csv_rows(
         ValueError: If a column is missing or repeated, or a row is no csv, has another number of
             fields than the header, repeats the header, or has an empty id.
     """
-    rows, line = csv.reader(file, strict=True), 1
+    rows = csv.reader(file, strict=True)
+    line = 1
     try:
         header = next(rows, [])
         _check_columns(header, columns, path)

@@ -76,7 +76,8 @@ def held_out(total: int, ratios: tuple[float, float, float] | None) -> tuple[int
     if ratios is None:
         return int(total > 2), int(total > 1)
     shares = {'test': _share(ratios[2], total), 'valid': _share(ratios[1], total)}
-    counts, train = {}, total - sum(int(share) for share in shares.values())
+    counts = {}
+    train = total - sum(int(share) for share in shares.values())
     for name, share in shares.items():
         raised = int(train > 1 and 0 < share < 1)
         counts[name] = int(share) + raised

@@ -162,7 +162,8 @@ def folding_saves_work(inputs: KernelInput) -> bool:
     them do not count where the code is compiled or watched, for any number of nodes."""
     if inputs.weight is None:
         return False
-    (num_nodes, width), channels = inputs.x.shape, inputs.channels()
+    num_nodes, width = inputs.x.shape
+    channels = inputs.channels()
     num_features = inputs.num_features() // inputs.samples
     saved = channels * (width + num_features) - num_features * width
     if is_watched():

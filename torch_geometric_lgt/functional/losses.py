@@ -208,7 +208,8 @@ def edge_regularization(
             f"'mask' must be a bool for each of {edge_index.size(1)} edges (got {mask.dtype}, "
             f'{tuple(mask.shape)})'
         )
-    target, dtype = edge_index[1], log_probability.dtype
+    target = edge_index[1]
+    dtype = log_probability.dtype
     counted = torch.ones_like(target, dtype=dtype) if mask is None else mask.to(dtype)
     degree = scatter(counted, target, 0, num_nodes, 'sum')
     share = counted / degree[target].clamp(min=1)  # a node may have masked edges only

@@ -83,7 +83,8 @@ def check_model(
 def _check_training(
     make: Callable[[], Module], call: Call, x: Tensor, edge_index: Tensor, batch: Tensor
 ) -> None:
-    y, losses = batch.clamp(max=2), []
+    y = batch.clamp(max=2)
+    losses = []
     for _ in range(2):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -104,7 +105,8 @@ def _check_training(
 
 
 def _losses(model: Module, scores: Callable[[Module], Tensor], y: Tensor) -> list[float]:
-    optimizer, found = torch.optim.Adam(model.parameters(), lr=0.03), []
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+    found = []
     for step in range(30):
         optimizer.zero_grad()
         out = scores(model)

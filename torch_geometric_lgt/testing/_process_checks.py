@@ -79,7 +79,9 @@ class ThreadGroup(dist.ProcessGroup):
 def run_threads(world_size: int, work: Callable[[int, ThreadGroup], Any]) -> list[Any]:
     r"""Runs ``work(rank, group)`` on :obj:`world_size` threads, and returns the list of their
     results by rank. The first error of a thread ends all threads and is raised here."""
-    meeting, results, errors = Meeting(world_size), [None] * world_size, []
+    meeting = Meeting(world_size)
+    results = [None] * world_size
+    errors = []
 
     def run(rank: int) -> None:
         try:

@@ -53,7 +53,10 @@ def hops(adjacency: csr_array) -> np.ndarray:
     order, parent = breadth_first_order(adjacency, 0)
     place, distance = np.empty_like(order), np.zeros_like(order)
     place[order] = np.arange(order.size)
-    above, start, stop, layer = place[parent[order[1:]]], 0, 1, 0
+    above = place[parent[order[1:]]]
+    start = 0
+    stop = 1
+    layer = 0
     while stop < order.size:
         start, stop, layer = stop, 1 + int(np.searchsorted(above, stop)), layer + 1
         distance[order[start:stop]] = layer

@@ -68,7 +68,8 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64)
     values = np.concatenate([np.zeros(0), *(value for _, value, _ in pairs)])
     order = np.argsort(values, kind='stable')
     order = order[: min(_count(k, values[order]), k + MOST_SPARE)]
-    vectors, start = np.zeros((adjacency.shape[0], order.size)), 0
+    vectors = np.zeros((adjacency.shape[0], order.size))
+    start = 0
     for part, value, vector in pairs:
         columns = np.flatnonzero((order >= start) & (order < start + value.size))
         vectors[np.ix_(part, columns)] = vector[:, order[columns] - start]

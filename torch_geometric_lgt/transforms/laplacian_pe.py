@@ -181,7 +181,8 @@ class LaplacianPE(BaseTransform):
             if self.normalization == 'rw':
                 columns = columns / np.sqrt(np.maximum(subgraph.sum(1), 1))[:, None]
                 columns = columns / np.linalg.norm(columns, axis=0)
-            vectors[nodes, : values.size], mask[graph, : values.size] = columns, True
+            vectors[nodes, : values.size] = columns
+            mask[graph, : values.size] = True
         return {'vectors': torch.from_numpy(vectors).to(dtype), 'mask': torch.from_numpy(mask)}
 
     def __repr__(self) -> str:

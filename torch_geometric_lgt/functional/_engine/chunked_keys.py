@@ -127,7 +127,8 @@ class Keys:
         r"""Returns the state (sums over all keys) of :obj:`num_graphs` = B graphs without keys: the
         sums ``[B, H, M, W]``, the maximum ``[B, H, M]`` of log-features and the sums of squares
         ``[B, H]`` of keys."""
-        inputs, dtype = self.inputs, compute_dtype(self.inputs.x.dtype)
+        inputs = self.inputs
+        dtype = compute_dtype(self.inputs.x.dtype)
         start = neutral(dtype) if inputs.map.is_exponential else 0.0
         shape = (num_graphs, inputs.heads, inputs.num_features())
         maximum = inputs.x.new_full(shape, start, dtype=dtype)
@@ -196,7 +197,8 @@ class KeyGrads(Keys):
             grad_sums (torch.Tensor): The gradient of the sums, ``[G, H, M, W]``.
             grad_squares (torch.Tensor, optional): The gradient of the sums of squares, ``[G, H]``.
         """
-        inputs, num_graphs = self.inputs, grad_sums.size(0)
+        inputs = self.inputs
+        num_graphs = grad_sums.size(0)
         transposed = grad_sums.transpose(2, 3).contiguous()
         for nodes in chunks:
             x, k, value_x, v = self.evaluate(nodes, num_graphs)

@@ -82,7 +82,8 @@ class Queries:
             out (torch.Tensor): ``[N, H * D]``; only the rows in :obj:`chunks` are written.
             denominators (torch.Tensor): ``[N, H]`` (with samples ``[N, H * K]``), likewise.
         """
-        inputs, num_graphs = self.inputs, sums.size(0)
+        inputs = self.inputs
+        num_graphs = sums.size(0)
         rank = inputs.rank()
         for nodes in chunks:
             product = self.features(nodes, maximum)[-1] @ sums  # [G, H, n, W]
@@ -127,7 +128,8 @@ class QueryGrads(Queries):
         Arguments and shapes are as in :meth:`Queries.read`. :obj:`denominators` are its result, and
         :obj:`grad_out` ``[N, H * D]`` is the gradient of its outputs.
         """
-        inputs, num_graphs = self.inputs, sums.size(0)
+        inputs = self.inputs
+        num_graphs = sums.size(0)
         transposed = sums.transpose(2, 3).contiguous()
         # [G, H, W, M], wide by features: the faster shape of the product
         grad_sums = torch.zeros_like(transposed)

@@ -68,7 +68,8 @@ class Operator(Generic[A]):
         """
 
         def decorate(function: Callable[[A, Any, Any], dict[str, Any]]) -> Callable:
-            cls, num_grads = self.arguments, len(outputs)
+            cls = self.arguments
+            num_grads = len(outputs)
             num_results = num_grads + len(saved)
             Gradients, Saved = namedtuple('Gradients', outputs), namedtuple('Saved', saved)
             slots = [position for position, slot in enumerate(cls.slots) if slot.has_gradient]

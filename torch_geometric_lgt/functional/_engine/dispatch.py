@@ -92,7 +92,8 @@ def is_plain(
     """
     if keys.noise is not None or keys.samples > 1:
         return False
-    is_cpu, limit = keys.x.device.type == 'cpu', plain_elements(keys, channels)
+    is_cpu = keys.x.device.type == 'cpu'
+    limit = plain_elements(keys, channels)
     size = keys.heads * max(keys.num_features(), channels * keys.rank())
     for inputs, nodes in ((queries, targets), (keys, sources)):
         num_nodes, num_graphs = inputs.x.shape[0], nodes.sizes.shape[0]

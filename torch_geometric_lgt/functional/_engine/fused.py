@@ -140,7 +140,8 @@ class FusedKeyGrads(KeyGrads, FusedKeys):
     def add(
         self, maximum: Tensor, chunks: list[Nodes], grad_sums: Tensor, grad_squares: Tensor | None
     ) -> None:
-        inputs, num_graphs = self.inputs, grad_sums.size(0)
+        inputs = self.inputs
+        num_graphs = grad_sums.size(0)
         for nodes in chunks:
             x, k, value_x, v = self.flat(nodes)
             k, v = k.contiguous(), v.contiguous()

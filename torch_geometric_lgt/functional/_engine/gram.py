@@ -106,7 +106,8 @@ def _rows(x: Tensor, nodes: Nodes, centre: Tensor) -> Tensor:
 
 @operator(CentreArguments, returns=('centre',))
 def _centres(arguments: CentreArguments) -> Tensor:
-    x, num_graphs = arguments.x, arguments.nodes.sizes.numel()
+    x = arguments.x
+    num_graphs = arguments.nodes.sizes.numel()
     out = x.new_zeros((num_graphs, x.size(1)), dtype=compute_dtype(x.dtype))
     for graphs, (chunks,) in _groups(GRAM_ELEMENTS, x.size(1), 1, x, arguments.nodes):
         out[graphs] = take(x, chunks[0]).unflatten(0, (graphs.numel(), -1)).mean(1)

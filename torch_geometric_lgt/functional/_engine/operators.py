@@ -103,7 +103,8 @@ def pairwise_backend(
     of all pairs of nodes. Returns :obj:`None` if states (sums over all keys of a graph) take less
     work."""
     graphs, (targets, sources) = group
-    channels, num_graphs = keys.values.channels(keys.inputs.heads), graphs.numel()
+    channels = keys.values.channels(keys.inputs.heads)
+    num_graphs = graphs.numel()
     sizes = count_nodes(targets) // num_graphs, count_nodes(sources) // num_graphs
     if not is_paired(keys.inputs, channels, chunk_rows(keys.inputs, channels), *sizes):
         return None
@@ -250,7 +251,8 @@ def _(arguments: AttendArguments, grad, saved):
 
 @attend.fake
 def _(arguments: AttendArguments):
-    values, num_graphs = arguments.values, arguments.sources.sizes.shape[0]
+    values = arguments.values
+    num_graphs = arguments.sources.sizes.shape[0]
     state = Keys(arguments.keys, values).empty_state(num_graphs if arguments.store_states else 0)
     return *empty_read(arguments.queries, values.channels(arguments.queries.heads)), *state[:2]
 
@@ -270,7 +272,9 @@ def attend_flops(arguments: AttendArguments, backward: bool = False) -> int:
     queries, keys, values = arguments.queries, arguments.keys, arguments.values
     channels = values.channels(queries.heads)
     num_targets, num_sources = arguments.targets.sizes, arguments.sources.sizes
-    reads, builds, pair_sizes = queries.x.shape[0], keys.x.shape[0], [0, 0, 0]
+    reads = queries.x.shape[0]
+    builds = keys.x.shape[0]
+    pair_sizes = [0, 0, 0]
     deferred = 0, 0
     if not (is_fake(num_targets) or num_targets.is_meta):  # whose values are unknown
         sizes = num_targets, num_sources

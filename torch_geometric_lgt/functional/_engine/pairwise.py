@@ -123,7 +123,8 @@ class PairwiseBackend:
             self.kernel.transpose(2, 3),
             self.maximum,
         )
-        grad_factor, grad_query = None, grad_read
+        grad_factor = None
+        grad_query = grad_read
         if self.factor is not None:
             grad_factor = (grad_read * self.query_feature).sum(2)
             grad_query = grad_read * self.factor
@@ -137,7 +138,8 @@ class PairwiseBackend:
 
     @staticmethod
     def _vjp(part: Queries | Keys, map_input: Tensor, feature: Tensor, grad: Tensor) -> Tensor:
-        inputs, is_key = part.inputs, isinstance(part, Keys)
+        inputs = part.inputs
+        is_key = isinstance(part, Keys)
         return inputs.map.vjp(map_input, inputs.projection, inputs.power, is_key, feature, grad)
 
     def _add_mask_grads(self, queries: QueryGrads, keys: KeyGrads, grad_weight: Tensor) -> None:

@@ -167,7 +167,8 @@ def _log_features(
     r"""Computes the two results of :meth:`Map.log_features`, ``[B, n, H, M]`` or broadcast to it,
     for the rows :obj:`x` ``[B * n, F]`` of the input of queries or keys. A constant feature is
     left out."""
-    x, projection = _evaluate(inputs, x, num_graphs, inputs.heads), inputs.projection
+    x = _evaluate(inputs, x, num_graphs, inputs.heads)
+    projection = inputs.projection
     factor = inputs.data_normalizer if projection is not None else 1.0
     if projection is None and inputs.data_normalizer != 1.0:
         x = x * inputs.data_normalizer

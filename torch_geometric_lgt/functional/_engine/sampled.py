@@ -182,7 +182,8 @@ class SampledQueryGrads(QueryGrads, SampledQueries):
         denominators: Tensor,
         grad_out: Tensor,
     ) -> Tensor:
-        inputs, num_graphs = self.inputs, sums.size(0)
+        inputs = self.inputs
+        num_graphs = sums.size(0)
         values, weights = self._split_sums(sums)
         transposed = values.transpose(2, 3).contiguous()
         grad_values, grad_weights = torch.zeros_like(transposed), torch.zeros_like(weights)

@@ -193,7 +193,8 @@ def attend(
         factor=factor,
         store_states=stores_states(keys, values, sources),
     )
-    tensors, channels = arguments.pack(), values.channels(keys.heads)
+    tensors = arguments.pack()
+    channels = values.channels(keys.heads)
     if is_eager(tensors) and is_plain(queries, keys, channels, targets, sources):
         reverse_mode_only(*tensors)
         return plain.attend(arguments)

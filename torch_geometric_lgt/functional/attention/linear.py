@@ -251,7 +251,8 @@ def linear_kind(norm: str, self_term: bool) -> str:
 def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
     r"""Computes the attention outputs ``[N_t, H * D]`` of all queries. :obj:`sources` and
     :obj:`targets` say which key and which query belongs to which graph."""
-    queries, squares = form.queries, ()
+    queries = form.queries
+    squares = ()
     if queries.norm == 'frobenius':
         if form.is_small(sources, targets):
             return _attend_small(form, sources, targets)

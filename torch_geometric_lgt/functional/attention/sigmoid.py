@@ -178,7 +178,8 @@ def _(arguments: SigmoidArguments, grad, saved):
 def _empty(arguments: SigmoidArguments) -> tuple[Tensor, Tensor, Tensor]:
     r"""Returns the results for queries without keys: outputs 0, maxima :meth:`neutral` and sums 0.
     It also gives the shapes of results to compiled code."""
-    q, num_nodes = arguments.q, arguments.q.shape[0]
+    q = arguments.q
+    num_nodes = arguments.q.shape[0]
     dtype = compute_dtype(q.dtype)
     out = q.new_zeros((num_nodes, arguments.v.shape[1]), dtype=dtype)
     maximum = q.new_full((num_nodes, arguments.heads), neutral(dtype), dtype=dtype)

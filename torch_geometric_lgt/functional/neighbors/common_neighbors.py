@@ -30,7 +30,8 @@ def common_neighbors(
     Returns:
         ``[P]`` in int64
     """
-    degree, num_nodes = np.diff(pointer), max(1, pointer.size - 1)
+    degree = np.diff(pointer)
+    num_nodes = max(1, pointer.size - 1)
     swap = (degree[one] < degree[other]) | ((degree[one] == degree[other]) & (one < other))
     pairs, place = np.unique(
         np.where(swap, other, one) * num_nodes + np.where(swap, one, other), return_inverse=True
@@ -58,7 +59,8 @@ def _mark(
     start = np.zeros(1, np.int64)
     if large.size > 0:
         start = np.flatnonzero(np.concatenate([[True], large[1:] != large[:-1], [True]]))
-    out, threads = np.empty(large.size, np.int64), torch.get_num_threads()
+    out = np.empty(large.size, np.int64)
+    threads = torch.get_num_threads()
     run = partial(loop, pointer, neighbor, large, small, start, out, threads)
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(run, range(threads)))
@@ -71,10 +73,12 @@ def _search(
     r"""Counts the common neighbours ``[P]`` of the pairs (:obj:`large`, :obj:`small`) without a
     compiler. Each neighbour of the smaller node is looked up by bisection among all sorted (node,
     neighbour) pairs."""
-    degree, num_nodes = np.diff(pointer), max(1, pointer.size - 1)
+    degree = np.diff(pointer)
+    num_nodes = max(1, pointer.size - 1)
     known = np.repeat(np.arange(degree.size), degree) * num_nodes + neighbor
     length = degree[small]
-    work, out = np.concatenate([[0], length.cumsum()]), np.zeros(large.size, np.int64)
+    work = np.concatenate([[0], length.cumsum()])
+    out = np.zeros(large.size, np.int64)
     cuts = [*np.searchsorted(work, np.arange(0, work[-1], CHUNK_ELEMENTS)), large.size]
     for first, last in pairwise(map(int, cuts)):
         pair = np.repeat(np.arange(first, last), length[first:last])

@@ -261,7 +261,8 @@ def _(arguments: DistanceArguments, grad, _saved):
 
 @_edge_distances.fake
 def _(arguments: DistanceArguments):
-    k, shape = arguments.k, (arguments.edge_index.shape[1], arguments.heads)
+    k = arguments.k
+    shape = (arguments.edge_index.shape[1], arguments.heads)
     return k.new_empty(shape, dtype=compute_dtype(k.dtype))
 
 

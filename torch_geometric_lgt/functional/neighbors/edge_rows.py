@@ -106,7 +106,8 @@ class SortedEdges(NamedTuple):
 def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
     r"""Returns edges ``[2, E]`` sorted by target as :class:`Rows`, for :obj:`num_targets`
     targets. All results are contiguous, because a sparse matrix on a GPU reads others wrongly."""
-    (source, target), order = edge_index.contiguous(), None
+    source, target = edge_index.contiguous()
+    order = None
     if target.numel() > 1 and not bool((target[1:] >= target[:-1]).all()):
         target, order = target.sort()
         source = source[order]

@@ -96,7 +96,8 @@ def _edge_scores(arguments: EdgeScoreArguments) -> Tensor:
     part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.keys.x.size(0))
     queries, keys = part.select(arguments.queries, arguments.keys)
     q, k = queries.output(), keys.output()
-    edges, scale = _attending(arguments), _scale(arguments)
+    edges = _attending(arguments)
+    scale = _scale(arguments)
     score = multiplied(k, q, select_rows(value, edges), part.edges, scale, arguments.is_distance)
     if edges is None:
         return score
@@ -109,7 +110,8 @@ def _(arguments: EdgeScoreArguments, grad, _saved):
     part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.keys.x.size(0))
     queries, keys = part.select(arguments.queries, arguments.keys)
     q, k = queries.output(), keys.output()
-    edges, scale = _attending(arguments), _scale(arguments)
+    edges = _attending(arguments)
+    scale = _scale(arguments)
     grad_k, grad_q, grad_value = factor_grads(
         select_rows(grad.score, edges),
         k,

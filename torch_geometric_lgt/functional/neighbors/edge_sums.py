@@ -16,13 +16,17 @@ def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
     r"""Computes weighted sums of :obj:`x` ``[N_s, H * C]`` over the sources of each target,
     ``[N_t, H * C]``. :obj:`rows` has the edges sorted by target; :obj:`weight` ``[E, H]`` is in the
     order of the unsorted edges."""
-    (num_edges, heads), num_targets = weight.shape, rows.pointer.numel() - 1
+    num_edges, heads = weight.shape
+    num_targets = rows.pointer.numel() - 1
     if num_edges == 0:
         return x.new_zeros(num_targets, x.size(1))
     weight = weight if rows.order is None else weight[rows.order]
     hide_csr_warning()
-    dtype, shape, out = compute_dtype(x.dtype), (num_targets, x.size(0)), []
-    channels, values = x.to(dtype).chunk(heads, 1), weight.to(dtype).unbind(1)
+    dtype = compute_dtype(x.dtype)
+    shape = (num_targets, x.size(0))
+    out = []
+    channels = x.to(dtype).chunk(heads, 1)
+    values = weight.to(dtype).unbind(1)
     for part, value in zip(channels, values, strict=True):
         matrix = torch.sparse_csr_tensor(
             rows.pointer, rows.source, value.contiguous(), shape, check_invariants=False
@@ -78,7 +82,8 @@ def multiplied(
     r"""Multiplies :obj:`value` ``[E, D]`` by :obj:`scale` and by the product of the source's row in
     :obj:`x` ``[N_s, D]`` with the target's row in :obj:`y` ``[N_t, D]``, channel by channel. With
     :obj:`is_distance` the absolute difference of the rows replaces their product."""
-    out, start = x.new_empty(value.shape), 0
+    out = x.new_empty(value.shape)
+    start = 0
     for source, target in _chunks(x, edge_index):
         rows = slice(start, start + source.numel())
         one, other = x.index_select(0, source), y.index_select(0, target)
@@ -100,7 +105,8 @@ def factor_grads(
     r"""Returns the gradients of :obj:`x`, :obj:`y` and :obj:`value` from the gradient :obj:`grad`
     ``[E, D]`` of :meth:`multiplied`."""
     grad_x, grad_y = torch.zeros_like(x), torch.zeros_like(y)
-    grad_value, start = torch.empty_like(value), 0
+    grad_value = torch.empty_like(value)
+    start = 0
     for source, target in _chunks(x, edge_index):
         rows = slice(start, start + source.numel())
         one, other = x.index_select(0, source), y.index_select(0, target)
@@ -129,7 +135,8 @@ def _summed(
 ) -> Tensor:
     r"""Applies :obj:`combine` to the source's row of :obj:`x` and the target's row of :obj:`y` for
     each edge. Returns the sums of the result over the channels of each head, ``[E, H]``."""
-    dtype, out = compute_dtype(x.dtype), []
+    dtype = compute_dtype(x.dtype)
+    out = []
     for source, target in _chunks(x, edge_index):
         rows = combine(x.index_select(0, source).to(dtype), y.index_select(0, target))
         out.append(_by_head(rows, heads).sum(2))

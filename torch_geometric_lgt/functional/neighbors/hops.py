@@ -63,7 +63,8 @@ def _paths(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> 
     adjacency = csr_array((np.ones(row.size, bool), (row, col)), shape=(num_nodes, num_nodes))
     if self_loops:
         adjacency = csr_array(adjacency + eye_array(num_nodes, dtype=bool))
-    power, orders = adjacency, []
+    power = adjacency
+    orders = []
     for p in range(order):
         power = power if p == 0 else csr_array(power @ adjacency)
         by_target = coo_array(csr_array(power.T))

@@ -65,7 +65,8 @@ def jaccard_of(
     r"""Computes the Jaccard index ``[P]`` in float64 of each pair of nodes from the neighbours
     that :meth:`neighborhoods` returns. :obj:`one` and :obj:`other` ``[P]`` are the nodes of the
     pairs."""
-    shared, degree = common_neighbors(pointer, neighbor, one, other), np.diff(pointer)
+    shared = common_neighbors(pointer, neighbor, one, other)
+    degree = np.diff(pointer)
     return shared / np.maximum(degree[one] + degree[other] - shared, 1)
 
 

@@ -123,7 +123,8 @@ class KernelLayer(AttentionLayer):
         if not isinstance(phi, FeatureMap):
             features = self._module_features(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
             return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
-        projection, samples = phi.projection, self.num_gumbel_samples if sampling else 1
+        projection = phi.projection
+        samples = self.num_gumbel_samples if sampling else 1
         check_projection(projection)
         part = linear_part(lin, x)
         inputs = KernelInput(

@@ -45,7 +45,8 @@ class LinearLayer(AttentionLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(in_channels, out_channels, **kwargs)
-        self.norm, self.kind = norm, linear_kind(norm, self.self_term)
+        self.norm = norm
+        self.kind = linear_kind(norm, self.self_term)
 
     def _check_targets(self, x: Tensor) -> None:
         super()._check_targets(x)

@@ -78,7 +78,8 @@ class RelationalBias(torch.nn.Module):
         """
         x = value if self.source == 'value' else out
         weight = self.weight.sigmoid() if self.kind == 'sigmoid' else self.weight
-        total, heads = torch.zeros_like(out), weight.size(1)
+        total = torch.zeros_like(out)
+        heads = weight.size(1)
         degree = None if degree is None else self._degree(degree)
         mask = None
         if self.neighbor_sum.explain:
@@ -222,7 +223,8 @@ class RelationalBias(torch.nn.Module):
         degree: Tensor | PairTensor | None,
         edge_mask: Tensor | None,
     ) -> Tensor:
-        dtype, sizes = compute_dtype(x.dtype), (x.size(0), num_targets)
+        dtype = compute_dtype(x.dtype)
+        sizes = (x.size(0), num_targets)
         counts = x.new_ones((edges.edge_index.size(1), 1), dtype=dtype)
         if edges.first is not None:
             counts = edges.first.to(dtype)[:, None]

@@ -115,7 +115,9 @@ def make_branches(kernels: tuple[str, str], heads: int, head_channels: int) -> t
     r"""Splits the :obj:`heads` of a layer, with :obj:`head_channels` each, into branches. Each
     kernel has half of the heads; twice the same kernel is one branch."""
     kernels_of_branches = dict.fromkeys(kernels)
-    num_heads, out, stop = heads // len(kernels_of_branches), [], 0
+    num_heads = heads // len(kernels_of_branches)
+    out = []
+    stop = 0
     for index, kernel in enumerate(kernels_of_branches):
         start = stop
         stop += num_heads * head_channels if kernel in KERNELS_WITH_QUERIES else 0

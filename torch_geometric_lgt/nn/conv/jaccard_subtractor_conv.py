@@ -166,7 +166,9 @@ class JaccardSubtractorConv(AttentionLayer):
         if heads % 2 != 0:
             raise ValueError(f"'heads' must be even: each branch has half of them (got {heads})")
         super().__init__(in_channels, out_channels, heads=heads, concat=concat, bias=bias)
-        self.kernels, self.normalize, self.neighbor_sum = kernels, normalize, NeighborSum()
+        self.kernels = kernels
+        self.normalize = normalize
+        self.neighbor_sum = NeighborSum()
         self.branches = make_branches(kernels, heads, self.head_channels)
         channels = query_channels(kernels, heads * self.head_channels)
         if channels < heads * self.head_channels:
@@ -177,7 +179,8 @@ class JaccardSubtractorConv(AttentionLayer):
                 else:
                     remove_parts(self, name)
         check_edge_channels(kernels, edge_channels)
-        self.edge_channels, self.lin_edge = edge_channels, None
+        self.edge_channels = edge_channels
+        self.lin_edge = None
         if edge_channels > 0:
             self.lin_edge = Linear(edge_channels, channels, bias)
 
@@ -313,7 +316,8 @@ class JaccardSubtractorConv(AttentionLayer):
     def _softmax_output(self, branch: Branch, v: Tensor, inputs: BranchInputs) -> Tensor:
         r"""Computes the output of a branch with softmax from its values :obj:`v` ``[N_s, H' * C]``:
         attention at sampled targets, the mean of the neighbours at others."""
-        edges, mask = inputs.edges, inputs.sampled_mask
+        edges = inputs.edges
+        mask = inputs.sampled_mask
         queries, keys = branch.select(inputs.queries), branch.select(inputs.keys)
         attention = edge_attention(queries, keys, v, edges, mask, branch.num_heads)
         if mask is None:
@@ -338,7 +342,8 @@ class JaccardSubtractorConv(AttentionLayer):
         Raises:
             ValueError: If :obj:`edge_attr` is missing, not expected, or of another shape or device.
         """
-        num_edges, x_dst = inputs.edges.edge_index.size(1), inputs.x_dst
+        num_edges = inputs.edges.edge_index.size(1)
+        x_dst = inputs.x_dst
         check_edge_attr(edge_attr, num_edges, self.edge_channels, 'layer')
         check_devices(x_dst.device, edge_attr=edge_attr)
         if self.lin_edge is None or edge_attr is None:

@@ -19,7 +19,9 @@ class InputLayer(Module):
 
     def __init__(self, dropout: float, act: str, norm: Module | None) -> None:
         super().__init__()
-        self.dropout, self.act, self.norm = dropout, activation_resolver(act), norm
+        self.dropout = dropout
+        self.act = activation_resolver(act)
+        self.norm = norm
 
     def attend(self, *args: Any) -> None:
         r"""Returns :obj:`None`: the layer has no attention."""
@@ -56,7 +58,8 @@ class LocalLayer(Module):
     ) -> None:
         super().__init__()
         self.dropout, self.conv, self.norm = dropout, conv, norm
-        self.lin, self.act = Linear(channels, channels), activation_resolver(act)
+        self.lin = Linear(channels, channels)
+        self.act = activation_resolver(act)
         self.output_norm = LayerNorm(channels) if has_output_norm else None
 
     def attend(self, *args: Any) -> None:
@@ -90,7 +93,9 @@ class GatedLayer(Module):
 
     def __init__(self, channels: int, attn: Module, dropout: float, act: str) -> None:
         super().__init__()
-        self.attn, self.dropout, self.act = attn, dropout, activation_resolver(act)
+        self.attn = attn
+        self.dropout = dropout
+        self.act = activation_resolver(act)
         self.lin, self.lin_out = Linear(channels, channels), Linear(channels, channels)
         self.norm = LayerNorm(channels)
 

@@ -329,7 +329,8 @@ class LayerwiseModel(StreamedModel):
     def _stream_layer(
         self, stream: Stream, index: int, x: Tensor, x_0: Tensor, degree: Tensor | None
     ) -> Tensor:
-        device, conv = reference(self.lin_in).device, self.attentions[index]
+        device = reference(self.lin_in).device
+        conv = self.attentions[index]
         state = None
         if conv is not None:
             state = stream.state(

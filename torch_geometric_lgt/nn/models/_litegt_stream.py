@@ -33,7 +33,8 @@ def _stream_layer(model: 'LiteGT', stream: Stream, index: int, inputs: list[Tens
     r"""Computes the output ``[N, D]`` of layer number :obj:`index` for all nodes, part by part. The
     list :obj:`inputs` ends with the input of the layer. For a model with features of edges it
     begins with the inputs of all layers before, which update these features."""
-    layer, device = model.layers[index], reference(model.lin_in).device
+    layer = model.layers[index]
+    device = reference(model.lin_in).device
     is_sampled = stream.has('attention_mask')
 
     def rows(part: Part) -> Tensor:
@@ -55,7 +56,8 @@ def _stream_layer(model: 'LiteGT', stream: Stream, index: int, inputs: list[Tens
                 e = model.layers[number].updated_edges(pair, edges, jaccard, mask, e)
         return layer(pair, edges, jaccard, mask, e)[0]
 
-    width, dtype = layer.conv.out_channels, inputs[-1].dtype
+    width = layer.conv.out_channels
+    dtype = inputs[-1].dtype
     return stream.fill(f'layer-{index + 1}', width, dtype, rows, neighbors=True)
 
 

@@ -149,7 +149,8 @@ class SparseGCN(GCN):
         size: int,
         processes: Processes | None = None,
     ) -> Tensor:
-        out, norm = self.convs[layer](x, edge_index)[:size], self.norms[layer]
+        out = self.convs[layer](x, edge_index)[:size]
+        norm = self.norms[layer]
         if self.lin_inits is not None:
             out = out + self.lin_inits[layer](x_0)
         if layer == self.num_layers - 1 and not self.activates_last:
@@ -210,7 +211,8 @@ def without_loops(
     loops = source == target
     if weight is None:
         return (~loops).to(dtype), torch.ones(num_targets, dtype=dtype, device=loops.device)
-    weight, count = weight.to(dtype), scatter(loops.to(dtype), target, 0, num_targets, 'sum')
+    weight = weight.to(dtype)
+    count = scatter(loops.to(dtype), target, 0, num_targets, 'sum')
     loop = scatter(weight.masked_fill(~loops, 0), target, 0, num_targets, 'sum') / count.clamp(
         min=1
     )

@@ -122,7 +122,9 @@ class DIFFormer(Backbone):
             activate_layers=False,
             read_channels=hidden_channels,
         )
-        self.step_weight, self.residual_weight, self.use_source = tau, 1 - tau, use_source
+        self.step_weight = tau
+        self.residual_weight = 1 - tau
+        self.use_source = use_source
         self.uses_edges = self.takes_pairs = use_graph
 
     @with_advice()

@@ -225,8 +225,10 @@ class GraphTransformer(LayerwiseModel):
         self.out_channels, self.level, self.aggr = out_channels, level, aggr
         self.num_layers, self.num_local_layers = num_layers, num_local_layers
         self.position = position
-        self.encodings, self.edge_channels = dict(encodings or {}), edge_channels
-        self.input_dropout, self.input_names = input_dropout, ('x', *self.encodings)
+        self.encodings = dict(encodings or {})
+        self.edge_channels = edge_channels
+        self.input_dropout = input_dropout
+        self.input_names = ('x', *self.encodings)
         self.gate = gate
         self.lin_in = make_linear(in_channels, hidden_channels)
         self.lin_encodings = ModuleDict(
@@ -376,7 +378,8 @@ class GraphTransformer(LayerwiseModel):
         layers = self.layers(x, context, *self._sorted_encodings(encodings))
         if self.level == 'node':
             return self.readout(layers)
-        z, num_nodes = layers[-1][:, : self.hidden_channels], x.size(0)
+        z = layers[-1][:, : self.hidden_channels]
+        num_nodes = x.size(0)
         num_graphs = segments(batch, num_nodes, batch_size, x.device).sizes.numel()
         pairs = None
         if self.level == 'edge':
@@ -478,7 +481,8 @@ class GraphTransformer(LayerwiseModel):
             state (AttentionState, optional): Sums over all keys, which replace the keys of
                 :obj:`x`.
         """
-        block, width = self.blocks[index], self.hidden_channels
+        block = self.blocks[index]
+        width = self.hidden_channels
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         local = None
         if block.conv is not None:
@@ -526,7 +530,8 @@ class GraphTransformer(LayerwiseModel):
         Raises:
             ValueError: If the graph lacks edge features.
         """
-        weight, conv = reference(self.lin_in), self.conv
+        weight = reference(self.lin_in)
+        conv = self.conv
         if degree is not None:
             matrix = gcn_matrix(part, degree, compute_dtype(weight.dtype)).to(weight.device)
             return GraphContext(MessageInput(matrix, {}))
@@ -562,7 +567,9 @@ class GraphTransformer(LayerwiseModel):
             raise ValueError(
                 "'edge_index' must be given; for attention alone make the model with conv=None"
             )
-        conv, edges, channels = self.conv, cast(Adj, edge_index), self.edge_channels
+        conv = self.conv
+        edges = cast(Adj, edge_index)
+        channels = self.edge_channels
         size = x.size(0)
         return message_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)
 

@@ -295,7 +295,8 @@ class LiteGT(StreamedModel):
     def stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
         r"""Computes all layers for the graph of :obj:`stream`, and returns a function that computes
         the scores ``[n, F_out]`` of the nodes of a part."""
-        x, device = stream_layers(self, stream), reference(self.lin_in).device
+        x = stream_layers(self, stream)
+        device = reference(self.lin_in).device
         return lambda part: self.lin_out(to_device(x[part.nodes], device))
 
     def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:

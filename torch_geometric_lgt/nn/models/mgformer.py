@@ -324,7 +324,8 @@ class MGFormer(Recommender):
         """
         check_edge_index(edge_index, '; the states are those of all nodes')
         self._check_mask_of_states()
-        x, out = self.tokens(), []
+        x = self.tokens()
+        out = []
         for index, layer in enumerate(self.layers):
             out.append(self.layer_state(layer, x, edge_index))
             if index < self.num_layers - 1:
@@ -343,7 +344,8 @@ class MGFormer(Recommender):
                 of :meth:`NodeFormer.inference`.
         """
         with evaluation(self):
-            stream, weight = Stream(loader, folder, self, progress_bar), reference(self.embedding)
+            stream = Stream(loader, folder, self, progress_bar)
+            weight = reference(self.embedding)
             if stream.num_nodes != self.num_nodes:
                 raise ValueError(
                     f"'loader' must have the {self.num_nodes} users and items of the model as its "
@@ -353,7 +355,8 @@ class MGFormer(Recommender):
             return stream.result(width, weight.dtype, lambda: self._stream_rows(stream))
 
     def _stream_rows(self, stream: Stream) -> Callable[[Part], Tensor]:
-        device, x = reference(self.embedding).device, self.tokens
+        device = reference(self.embedding).device
+        x = self.tokens
         stream_layer = self._stream_near if self.mask == 'adjacency' else self._stream_far
         for index in range(self.num_layers):
             x = partial(_rows_of, stream_layer(stream, index, x), device)
@@ -362,7 +365,8 @@ class MGFormer(Recommender):
     def _stream_near(self, stream: Stream, index: int, x: Callable[[Tensor], Tensor]) -> Tensor:
         r"""Computes the output ``[N, D + S]`` of layer :obj:`index`, which attends to neighbours,
         part by part. The function :obj:`x` returns the rows of its input for a tensor of ids."""
-        layer, weight = cast(Any, self.layers[index]), reference(self.embedding)
+        layer = cast(Any, self.layers[index])
+        weight = reference(self.embedding)
 
         def rows(part: Part) -> Tensor:
             x_dst = x(part.ids(weight.device))
@@ -371,13 +375,15 @@ class MGFormer(Recommender):
             out = layer((x_src, x_dst), part.edge_index, edge_weight=part.edge_weight)
             return out + x_dst if self.residual else out
 
-        name, width = f'layer-{index + 1}', layer.in_channels
+        name = f'layer-{index + 1}'
+        width = layer.in_channels
         return stream.fill(name, width, weight.dtype, rows, neighbors=True)
 
     def _stream_far(self, stream: Stream, index: int, x: Callable[[Tensor], Tensor]) -> Tensor:
         r"""Computes the output ``[N, D + S]`` of layer :obj:`index`, which attends to all nodes,
         part by part. The function :obj:`x` returns the rows of its input for a tensor of ids."""
-        layer, weight = cast(Any, self.layers[index]), reference(self.embedding)
+        layer = cast(Any, self.layers[index])
+        weight = reference(self.embedding)
 
         def state_of(part: Part) -> AttentionState:
             nodes = part.ids(weight.device)
@@ -520,7 +526,8 @@ def _degrees(data: HeteroData, sizes: dict[str, int]) -> Tensor:
         ValueError: If an id is outside the nodes of its type.
     """
     first, second = sizes
-    start, pairs = {first: 0, second: sizes[first]}, []
+    start = {first: 0, second: sizes[first]}
+    pairs = []
     for (source, _, target), store in zip(data.edge_types, data.edge_stores, strict=True):
         name = 'adj_t' if 'adj_t' in store and 'edge_index' not in store else 'edge_index'
         edges, _ = weighted_edges(store.get(name), sizes[source], sizes[target], argument=name)

@@ -240,7 +240,8 @@ class SGFormer(Backbone):
             raise ValueError(
                 f"'model' must be a torch_geometric.nn.models.SGFormer (got {type(model).__name__})"
             )
-        state_dict, attention = from_pyg_sgformer(model.state_dict()), model.trans_conv
+        state_dict = from_pyg_sgformer(model.state_dict())
+        attention = model.trans_conv
         first: Any = attention.fcs[0]
         ours = cls(
             first.in_features,

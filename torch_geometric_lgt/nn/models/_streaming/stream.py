@@ -91,10 +91,12 @@ class Stream:
         check_loader(loader)
         self.loader, self.progress_bar = loader, progress_bar
         self.store = loader.data if isinstance(loader.data, Data) else loader.data[0]
-        self.num_nodes, self.size = self._count(), loader.batch_size
+        self.num_nodes = self._count()
+        self.size = loader.batch_size
         self.edge_weight = self._weights()
         self.device = next(model.parameters()).device
-        folder, key = None if folder is None else Path(folder), ''
+        folder = None if folder is None else Path(folder)
+        key = ''
         if folder is not None:
             stores = loader.data if isinstance(loader.data, tuple) else (loader.data,)
             identity = (VERSION, self.num_nodes, model_key(model), *map(graph_key, stores))
@@ -124,7 +126,8 @@ class Stream:
         """
         if not isinstance(self.store, Data):
             return None
-        weight, matrix = self.store.get('edge_weight'), self.store.get('adj_t')
+        weight = self.store.get('edge_weight')
+        matrix = self.store.get('adj_t')
         if matrix is not None:
             weight = weighted_edges(matrix, self.num_nodes, self.num_nodes, weight, 'adj_t')[1]
         elif weight is not None and (
@@ -221,7 +224,8 @@ class Stream:
         tensors = self.workspace.read_state(name)
         state = AttentionState.from_state_dict(tensors).to(self.device) if tensors else None
         for part in self._parts(name, False):
-            part_state, done = state_of(part), part.nodes.stop
+            part_state = state_of(part)
+            done = part.nodes.stop
             state = part_state if state is None else state.merge(part_state)
             tensors = state.state_dict() | {'done': torch.tensor(done)}
             write = partial(self.workspace.write_state, name, tensors)
