@@ -9,11 +9,6 @@ from torch.nn import ModuleList
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
-from torch_geometric_lgt.nn._layers.input_checks import (
-    check_devices,
-    check_edge_index,
-    check_features,
-)
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._graph_context import Edges, GraphContext
 from torch_geometric_lgt.nn.models._streamed_model import StreamedModel
@@ -210,13 +205,6 @@ class LayerwiseModel(StreamedModel):
             for attention, z in zip(self.attentions, inputs, strict=True)
             if attention is not None
         ]
-
-    def check_inputs(self, x: Tensor, edge_index: Edges) -> None:
-        r"""Checks the features, and shape and device of the edges, before edges are compared with
-        the number of nodes."""
-        check_features(x, self.lin_in, self.in_channels)
-        check_edge_index(edge_index)
-        check_devices(reference(self.lin_in).device, edge_index=edge_index)
 
     def prepare_edges(
         self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None

@@ -7,7 +7,13 @@ from torch import Tensor
 from torch.nn import Module
 from torch_geometric.nn.inits import reset
 
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_devices,
+    check_edge_index,
+    check_features,
+)
 from torch_geometric_lgt.nn._layers.linear_parts import reference
+from torch_geometric_lgt.nn.models._graph_context import Edges
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation
 
 
@@ -62,6 +68,13 @@ class StreamedModel(Module):
             stream = Stream(loader, folder, self, progress_bar)
             dtype = reference(self.lin_out).dtype
             return stream.result(self.out_channels, dtype, lambda: self.stream_scores(stream))
+
+    def check_inputs(self, x: Tensor, edge_index: Edges) -> None:
+        r"""Checks the features, and shape and device of the edges, before edges are compared with
+        the number of nodes."""
+        check_features(x, self.lin_in, self.in_channels)
+        check_edge_index(edge_index)
+        check_devices(reference(self.lin_in).device, edge_index=edge_index)
 
     def stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
         r"""Computes all layers for the graph of :obj:`stream`, and returns a function that computes

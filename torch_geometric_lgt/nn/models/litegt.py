@@ -14,7 +14,6 @@ from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_attr,
-    check_edge_index,
     check_features,
     check_laplacian_pe,
     check_not_negative,
@@ -221,9 +220,7 @@ class LiteGT(StreamedModel):
             ValueError: If an argument has another shape, dtype or device than the model and
                 :obj:`x` need, a weight is negative, or an argument that the model needs is missing.
         """
-        check_features(x, self.lin_in, self.in_channels)
-        check_edge_index(edge_index)
-        check_devices(reference(self.lin_in).device, edge_index=edge_index)
+        self.check_inputs(x, edge_index)
         num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
         edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
         x, e = self.inputs(x, laplacian_pe), self.edge_inputs(edge_attr, edges)
