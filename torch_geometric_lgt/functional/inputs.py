@@ -279,6 +279,11 @@ def value_input(v: Tensor, k: Tensor) -> LinearInput:
     return LinearInput(x=v.flatten(1))
 
 
+def no_values(keys: KernelInput) -> LinearInput:
+    r"""Returns the description of values without channels, for a state of :obj:`keys` alone."""
+    return LinearInput(x=keys.x, weight=keys.x.new_empty((0, keys.x.size(1))))
+
+
 def check_projection(projection: Tensor | None) -> None:
     r"""Raises a ValueError if the projection requires a gradient, because none is computed."""
     if projection is not None and projection.requires_grad:

@@ -20,6 +20,7 @@ from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     LinearInput,
     kernel_input,
+    no_values,
     value_input,
 )
 from torch_geometric_lgt.functional.numerics import compute_dtype, neutral
@@ -547,8 +548,7 @@ def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
     plain = replace(
         inputs, mask=None, projection=None, kind='values', noise=None, samples=1, self_value=None
     )
-    no_values = LinearInput(x=inputs.x, weight=inputs.x.new_empty((0, inputs.x.size(1))))
-    return build_state(plain, no_values, nodes).squares
+    return build_state(plain, no_values(plain), nodes).squares
 
 
 def check_readable(state: AttentionState, queries: KernelInput, nodes: Segments) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.scores import log_attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state
-from torch_geometric_lgt.functional.inputs import LinearInput
+from torch_geometric_lgt.functional.inputs import no_values
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.functional.segment import segments
@@ -376,8 +376,7 @@ class KernelAttentionConv(KernelLayer):
             )
             for lin in (self.lin_query, self.lin_key)
         )
-        no_values = LinearInput(x=keys.x, weight=x.new_empty((0, keys.x.size(1))))
-        state = build_state(keys, no_values, nodes)
+        state = build_state(keys, no_values(keys), nodes)
         pairs = edge_list(edge_index, x.size(0), x.size(0))
         return log_attention_scores(queries, keys, state, pairs, nodes, nodes)
 
