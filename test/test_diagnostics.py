@@ -375,3 +375,15 @@ def test_a_sparse_matrix_that_is_old_is_found():
     data.edge_index = data.edge_index[:, :2]
     with pytest.raises(ValueError, match="'adj_t' is not what ToSparseTensor"):
         check_fresh(data, transform)
+
+
+def test_fresh_sparse_attributes_may_have_several_values_for_each_entry():
+    def add(data):
+        data.paths = torch.sparse_coo_tensor([[0, 1], [1, 2]], torch.ones(2, 3), (3, 3, 3))
+        return data
+
+    data = add(Data(x=torch.ones(3, 1)))
+    check_fresh(data, add)
+    data.paths = 2 * data.paths
+    with pytest.raises(ValueError, match=r"'paths' is not what .* adds to this graph"):
+        check_fresh(data, add)

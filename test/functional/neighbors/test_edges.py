@@ -351,3 +351,9 @@ def test_sorted_edges_are_contiguous_for_edges_that_are_not(ordered):
     assert not pairs.t().is_contiguous()
     for part in (*edges.by_target, *edges.by_source):
         assert part is None or part.is_contiguous()
+
+
+@pytest.mark.parametrize('shape', [(4,), (2, 4, 4)])
+def test_sparse_tensors_that_are_no_matrix_are_refused_by_name(shape):
+    with pytest.raises(ValueError, match=r"'edge_index' must have shape \[2, E\] \(got"):
+        sorted_edges(torch.ones(shape).to_sparse(), 4, 4)
