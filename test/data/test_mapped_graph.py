@@ -10,6 +10,7 @@ import pytest
 import torch
 from freeze_objects import freeze
 from torch_geometric.data import Data
+from torch_geometric.loader import NodeLoader
 from torch_geometric.utils import coalesce, sort_edge_index
 
 from torch_geometric_lgt.data import MappedGraph, write_graph
@@ -111,6 +112,9 @@ def test_loaders_take_the_graph_alone(graph):
     ):
         assert one.x.equal(X[one.n_id])
         assert one.keys() == other.keys()
+    sampler = NeighborSampler(graph, [2])
+    assert sampler.graph_store is graph
+    assert next(iter(NodeLoader((graph, graph), sampler, torch.tensor([3])))).n_id[0] == 3
     links = LinkNeighborLoader(graph, [2], EDGES[:, :4], batch_size=4)
     batch = next(iter(links))
     assert batch.n_id[batch.edge_label_index].equal(EDGES[:, :4])

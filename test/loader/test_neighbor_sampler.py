@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.datasets import FakeDataset
 from torch_geometric.loader import LinkLoader, LinkNeighborLoader
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.sampler.base import SubgraphType
@@ -219,6 +220,22 @@ def test_links_and_stores():
     edges.put_edge_index(data.edge_index, edge_type=('a', 'to', 'b'), layout='coo', size=(40, 40))
     with pytest.raises(ValueError, match=r'stores of several types\); install pyg-lib'):
         NeighborSampler((features, edges), [2])
+
+
+def test_data_that_are_no_graph():
+    edges = MyGraphStore()
+    for make in (NeighborSampler, NeighborLoader):
+        for data, names in (
+            (None, 'NoneType'),
+            ([graph()], 'list'),
+            ((edges, edges), 'MyGraphStore, MyGraphStore'),
+        ):
+            with pytest.raises(
+                ValueError, match=rf"'data' must be a Data, .* graph store \(got {names}\)$"
+            ):
+                make(data, [2])
+        with pytest.raises(ValueError, match=r'\(got FakeDataset\); give .* dataset\[0\]'):
+            make(FakeDataset(2), [2])
 
 
 def test_which_sampler_is_taken(monkeypatch):

@@ -3,7 +3,7 @@ from typing import Any
 
 import torch
 import torch_geometric.typing
-from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.typing import EdgeType
 
@@ -19,13 +19,6 @@ OPTIONS = (
     'time_attr',
     'weight_attr',
 )
-
-
-def pair_of_stores(data: Any) -> Any:
-    r"""Returns a store of features and edges, such as a MappedGraph, as PyG's pair of stores.
-    Other data are returned unchanged."""
-    is_store = isinstance(data, FeatureStore) and isinstance(data, GraphStore)
-    return (data, data) if is_store and not isinstance(data, (Data, HeteroData)) else data
 
 
 def check_seeds(data: Any, input_nodes: Any) -> None:

@@ -3,7 +3,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, HeteroData
+from torch.utils.data import Dataset
+from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 from torch_geometric.utils import lexsort
 
@@ -25,6 +26,28 @@ class SortedGraph(NamedTuple):
     edges: dict[Any, NeighborEdges]
     permutation: dict[Any, Tensor | None]
     node_time: dict[str, Tensor] | None = None
+
+
+def pair_of_stores(data: Any) -> Any:
+    r"""Returns a store of features and edges, such as a MappedGraph, as PyG's pair of stores.
+    A Data, a HeteroData and a pair are returned unchanged.
+
+    Raises:
+        ValueError: If :obj:`data` is nothing of these.
+    """
+    if isinstance(data, (Data, HeteroData)):
+        return data
+    if isinstance(data, FeatureStore) and isinstance(data, GraphStore):
+        return data, data
+    kinds = (FeatureStore, GraphStore)
+    if isinstance(data, tuple) and len(data) == 2 and all(map(isinstance, data, kinds)):
+        return data
+    parts = data if isinstance(data, tuple) else (data,)
+    hint = '; give one of its graphs, such as dataset[0]' if isinstance(data, Dataset) else ''
+    raise ValueError(
+        "'data' must be a Data, a HeteroData, a MappedGraph or a pair of a feature store and a "
+        f'graph store (got {", ".join(type(part).__name__ for part in parts)}){hint}'
+    )
 
 
 def sorted_graph(

@@ -5,8 +5,9 @@ import torch_geometric.loader
 from torch import Tensor
 from torch_geometric.data import Data
 
-from torch_geometric_lgt.loader._choice import pair_of_stores, with_sampler
+from torch_geometric_lgt.loader._choice import with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
+from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
 
 
 class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):

@@ -4,8 +4,9 @@ import torch
 import torch_geometric.loader
 from torch_geometric.data import Data, HeteroData
 
-from torch_geometric_lgt.loader._choice import check_seeds, pair_of_stores, with_sampler
+from torch_geometric_lgt.loader._choice import check_seeds, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
+from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
 
 
 class NeighborLoader(torch_geometric.loader.NeighborLoader):

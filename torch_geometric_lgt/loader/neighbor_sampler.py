@@ -27,7 +27,7 @@ from torch_geometric_lgt.loader._edge_order import (
 )
 from torch_geometric_lgt.loader._neighborhoods import SampledNodes, induced_edges, seed_ids
 from torch_geometric_lgt.loader._sampler_output import Edges, of_type, sampler_output
-from torch_geometric_lgt.loader._sorted_edges import sorted_graph, stored_graph
+from torch_geometric_lgt.loader._sorted_edges import pair_of_stores, sorted_graph, stored_graph
 from torch_geometric_lgt.loader._temporal import check_attributes, check_strategy, seed_times
 
 NO_EDGES = (np.empty(0, np.int64),) * 3  # rows, columns and ids
@@ -54,6 +54,7 @@ class NeighborSampler(BaseSampler):
 
     Args:
         data (Data, HeteroData or tuple): The graph, or a pair of a feature store and a graph store.
+            A :class:`~torch_geometric_lgt.data.MappedGraph` may be passed alone.
         num_neighbors (list or dict): Number of edges that each hop draws for a node, negative for
             all. For a heterogeneous graph it may be a dictionary of such lists by edge type.
         subgraph_type (str, optional): :obj:`"directional"` for the drawn edges,
@@ -115,6 +116,7 @@ class NeighborSampler(BaseSampler):
     ) -> None:
         if not isinstance(replace, bool):
             raise ValueError(f"'replace' must be a boolean (got {replace!r})")
+        data = pair_of_stores(data)
         self.replace, self.subgraph_type = replace, SubgraphType(subgraph_type)
         self.is_temporal, self.last = time_attr is not None, temporal_strategy == 'last'
         self.disjoint = disjoint or self.is_temporal
