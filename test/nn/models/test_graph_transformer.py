@@ -230,7 +230,7 @@ def test_attention_scores_are_those_of_the_layers():
         (r"'conv' must be the name .* did you mean 'SAGEConv'\?", {'conv': 'SageConv'}),
         (r"'conv' must be the name .* \(got 'GCN'\); did you mean 'GCNConv'\?", {'conv': 'GCN'}),
         (
-            "'conv_kwargs' must have the arguments of NNConv",
+            "'conv_kwargs' must have the arguments of HypergraphConv",
             {'conv': 'HypergraphConv', 'conv_kwargs': {'no': 1}},
         ),
         ("'conv_kwargs' must be None unless", {'conv': None, 'conv_kwargs': {'bias': False}}),
@@ -267,6 +267,25 @@ def test_attention_scores_are_those_of_the_layers():
             r"'conv' must take features of edges .* \(got SAGEConv\)",
             {'edge_channels': 2, 'conv': SAGEConv, 'num_local_layers': 1, 'gate': True},
         ),
+        (
+            r"'conv' must be a layer that needs only .* \(got GINEConv, .*; set 'edge_channels'",
+            {'conv': 'GINEConv'},
+        ),
+        (
+            "'conv' must be a layer that is called with node features and 'edge_index' "
+            r'\(got PointTransformerConv\)',
+            {'conv': 'PointTransformerConv'},
+        ),
+        (r"'conv' must return 'hidden_channels' = 8 channels \(got 24", {'conv': 'MixHopConv'}),
+        (
+            r"'conv' must return 'hidden_channels' = 8 channels \(got tuple",
+            {'conv': 'PANConv', 'conv_kwargs': {'filter_size': 2}},
+        ),
+        ("'edge_channels' must be positive with conv='NNConv'", {'conv': 'NNConv'}),
+        (
+            r'needs only .* \(got GATConv, which raises RuntimeError',
+            {'conv': 'GATConv', 'edge_channels': 2, 'conv_kwargs': {'edge_dim': 3}},
+        ),
         ("'level' must be one of", {'level': 'nodes'}),
         (r"'aggr' must be one of .* \(got 'median'\)", {'level': 'graph', 'aggr': 'median'}),
         ("'aggr' must be one of .*; did you mean 'mean'", {'level': 'graph', 'aggr': 'meen'}),
@@ -280,9 +299,64 @@ def test_attention_scores_are_those_of_the_layers():
 )
 def test_wrong_options_are_named(message, options):
     sizes = {'in_channels': 6, 'hidden_channels': 8, 'out_channels': 3}
-    message = message.replace('NNConv', 'HypergraphConv')
     with pytest.raises(ValueError, match=message):
         GraphTransformer(**{**sizes, **options})
+
+
+NAMED = {  # with the arguments that they need
+    'AGNNConv': {},
+    'CGConv': {},
+    'ChebConv': {'K': 2},
+    'EdgeConv': {},
+    'FiLMConv': {},
+    'GATConv': {},
+    'GINConv': {},
+    'LGConv': {},
+    'SimpleConv': {},
+}
+
+
+@pytest.mark.parametrize('conv', NAMED)
+def test_named_layers(conv):
+    model = GraphTransformer(6, 8, 3, 2, 2, conv=conv, conv_kwargs=NAMED[conv]).double()
+    assert model(features(), EDGES).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ('conv', 'options'),
+    [
+        ('CGConv', {}),
+        ('GATv2Conv', {}),
+        ('GENConv', {}),
+        ('GINEConv', {}),
+        ('GMMConv', {'kernel_size': 2}),
+        ('GeneralConv', {}),
+        ('NNConv', {}),
+        ('PDNConv', {'hidden_channels': 4}),
+        ('ResGatedGraphConv', {}),
+        ('TransformerConv', {}),
+    ],
+)
+def test_named_layers_with_features_of_edges(conv, options):
+    options = {'conv': conv, 'edge_channels': 3, 'conv_kwargs': options}
+    model = GraphTransformer(6, 8, 3, 2, 2, **options).double().eval()
+    edge_attr = torch.rand(EDGES.size(1), 3, dtype=torch.double, requires_grad=True)
+    model(features(), EDGES, edge_attr=edge_attr).sum().backward()
+    assert edge_attr.grad.abs().sum(0).min() > 0
+
+
+def test_trying_a_named_layer_leaves_no_trace():
+    """It draws no random numbers, and leaves neither caches nor batch statistics."""
+    drawn = []
+    for conv in ('SAGEConv', lambda channels, width: SAGEConv(channels, width)):
+        torch.manual_seed(5)
+        GraphTransformer(6, 8, 3, conv=conv)
+        drawn.append(torch.rand(3))
+    assert torch.equal(*drawn)
+    conv = GraphTransformer(6, 8, 3, conv='SGConv', conv_kwargs={'cached': True}).conv
+    assert conv._cached_x is None
+    with torch.device('meta'):
+        GraphTransformer(6, 8, 3, conv='SAGEConv')
 
 
 def in_parts(**options):
@@ -310,6 +384,12 @@ def in_parts(**options):
             r"'edge_attr' must have shape \(8, 3\) \(got \(8,\)\); encode numbers of kinds",
             lambda: GraphTransformer(6, 8, 3, conv='GATv2Conv', edge_channels=3).double()(
                 features(), EDGES, edge_attr=torch.arange(8)
+            ),
+        ),
+        (
+            r"'edge_attr' must have shape \(8, 1\) \(got \(8,\)\); give edge_attr\[:, None\]",
+            lambda: GraphTransformer(6, 8, 3, conv='GATv2Conv', edge_channels=1).double()(
+                features(), EDGES, edge_attr=torch.rand(8)
             ),
         ),
         (

@@ -142,9 +142,12 @@ def check_edge_attr(
     shape = None if edge_attr is None else tuple(edge_attr.shape)
     expected = (num_edges, edge_channels) if edge_channels > 0 else None
     if shape != expected:
-        is_kind = edge_attr is not None and not edge_attr.is_floating_point()
-        is_kind = is_kind and shape in ((num_edges,), (num_edges, 1))
-        hint = '; encode numbers of kinds with one_hot or an Embedding' if is_kind else ''
+        hint = ''
+        if edge_attr is not None and not edge_attr.is_floating_point():
+            is_kind = shape in ((num_edges,), (num_edges, 1))
+            hint = '; encode numbers of kinds with one_hot or an Embedding' if is_kind else ''
+        elif shape == (num_edges,) and edge_channels == 1:
+            hint = '; give edge_attr[:, None]'
         raise ValueError(
             f"'edge_attr' must have shape {expected} (got {shape}){hint}"
             if expected is not None

@@ -1,4 +1,5 @@
 # N nodes, E edges, D channels, F_e edge features.
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,6 +22,10 @@ CONVS = {
     for name, value in vars(pyg).items()
     if inspect.isclass(value) and issubclass(value, pyg.MessagePassing) and name.endswith('Conv')
 }
+
+# the names that layers of PyG give to the number of channels of nodes and of edges
+CHANNELS = ('in_channels', 'out_channels', 'channels')
+EDGE_CHANNELS = ('edge_dim', 'in_edge_channels', 'dim')
 
 # node 0 and its neighbours 1 and 2, which have other neighbours
 SMALL_GRAPH = ((1, 2, 0, 3, 4, 5, 1, 2), (0, 0, 1, 1, 2, 3, 3, 4))
@@ -58,7 +63,8 @@ def make_conv(
 
     Raises:
         ValueError: If the name is unknown, or the layer lacks an argument. If it does not take edge
-            features although :obj:`edge_channels` is positive.
+            features although :obj:`edge_channels` is positive. If the named layer cannot be called
+            with node features and edges.
     """
     if isinstance(conv, Module):
         raise ValueError(
@@ -79,6 +85,8 @@ def make_conv(
             f"'conv' must take features of edges with 'edge_channels' = {edge_channels}, as "
             f"'GINEConv', 'GATv2Conv' or 'ResGatedGraphConv' do (got {_name_of(layer)})"
         )
+    if isinstance(conv, str) and not isinstance(layer, SparseGCNConv):
+        _check_call(layer, channels, edge_channels)
     return layer
 
 
@@ -105,16 +113,15 @@ def pyg_conv(
         ValueError: If the layer lacks an argument.
     """
     known = inspect.signature(CONVS[conv]).parameters
-    options: dict[str, Any] = {'out_channels': channels}
-    if 'nn' in known:
-        options = {'nn': pyg.MLP([channels, channels, channels])}
-    elif 'in_channels' in known:
-        options['in_channels'] = channels
+    options: dict[str, Any] = {name: channels for name in CHANNELS if name in known}
     if 'heads' in known:
-        concatenates = conv_kwargs.get('concat', 'concat' in known)
-        options |= {'heads': heads, 'out_channels': channels // heads if concatenates else channels}
-    if edge_channels > 0 and 'edge_dim' in known:
-        options['edge_dim'] = edge_channels
+        options['heads'] = heads
+        if conv_kwargs.get('concat', 'concat' in known):
+            options['out_channels'] = channels // heads
+    if edge_channels > 0:
+        options |= {name: edge_channels for name in EDGE_CHANNELS if name in known}
+    if 'nn' in known and 'nn' not in conv_kwargs and known['nn'].default is inspect.Parameter.empty:
+        options['nn'] = _inner_network(conv, channels, edge_channels)
     try:
         return CONVS[conv](**options | conv_kwargs)
     except TypeError as error:
@@ -122,6 +129,81 @@ def pyg_conv(
             f"'conv_kwargs' must have the arguments of {conv} ({error}); or give 'conv' a function "
             'of the input and output channels'
         ) from error
+
+
+def _inner_network(conv: str, channels: int, edge_channels: int) -> Module:
+    r"""Creates the MLP that the layer of PyG with the name :obj:`conv` needs.
+
+    Raises:
+        ValueError: If it maps features of edges, and there are none.
+    """
+    if conv in ('EdgeConv', 'DynamicEdgeConv'):  # of the features of both ends
+        return pyg.MLP([2 * channels, channels, channels], norm=None)
+    if conv != 'NNConv':
+        return pyg.MLP([channels, channels, channels])
+    if edge_channels == 0:
+        raise ValueError(
+            "'edge_channels' must be positive with conv='NNConv', whose weights are functions of "
+            'the features of edges (got 0)'
+        )
+    return pyg.MLP([edge_channels, channels, channels * channels], norm=None)
+
+
+def _check_call(conv: Module, channels: int, edge_channels: int) -> None:
+    r"""Calls a copy of :obj:`conv`, a layer of PyG, on a small graph as the model will call it.
+
+    Raises:
+        ValueError: If the layer takes other arguments, ends in an error, or returns anything but
+            :obj:`channels` channels for each node.
+    """
+    like = next(iter((*conv.parameters(), *conv.buffers(), torch.empty(0))))
+    if like.is_meta:
+        return
+    name, hint = type(conv).__name__, ''
+    if edge_channels == 0 and _takes(conv, 'edge_attr'):
+        hint = "; set 'edge_channels', the number of features of an edge"
+    fix = f"{hint}; or give 'conv' another name or a function of the input and output channels"
+    if list(inspect.signature(conv.forward).parameters)[1] != 'edge_index':
+        raise ValueError(
+            "'conv' must be a layer that is called with node features and 'edge_index' (got "
+            f'{name}){fix}'
+        )
+    x, edges, edge_attr = _small_graph(channels, edge_channels, like)
+    arguments = {} if edge_channels == 0 else {'edge_attr': edge_attr}
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            out = copy.deepcopy(conv).eval()(x, edges, **arguments)
+    except Exception as error:
+        raise ValueError(
+            "'conv' must be a layer that needs only node features, edges and, with "
+            f"'edge_channels', their features (got {name}, which raises {type(error).__name__}: "
+            f'{error}){fix}'
+        ) from error
+    check_output(conv, out, channels)
+
+
+def check_output(conv: Module, out: Any, channels: int) -> None:
+    r"""Raises a ValueError unless the output :obj:`out` of :obj:`conv` is a tensor of
+    :obj:`channels` columns, the hidden channels of a model."""
+    width = out.size(-1) if isinstance(out, Tensor) else type(out).__name__
+    if width != channels:
+        raise ValueError(
+            f"'conv' must return 'hidden_channels' = {channels} channels (got {width} from "
+            f'{conv}); give a function of the input and output channels'
+        )
+
+
+def _small_graph(
+    channels: int, edge_channels: int, like: Tensor
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    r"""Returns node features, edges and edge features of a small graph, in the dtype and on the
+    device of :obj:`like`; :obj:`None` without features of edges."""
+    edges = torch.tensor(SMALL_GRAPH, device=like.device)
+    x, edge_attr = (
+        torch.arange(rows * width, dtype=like.dtype, device=like.device).sin().view(rows, width)
+        for rows, width in ((6, channels), (edges.size(1), edge_channels))
+    )
+    return x, edges, edge_attr if edge_channels > 0 else None
 
 
 def message_input(
@@ -203,14 +285,10 @@ def check_one_hop(conv: Module, channels: int, edge_channels: int, like: Tensor)
             "'conv' must not have cached=True to be evaluated in parts, as all parts would have "
             f'the edges of the first (got {conv})'
         )
-    edges = torch.tensor(SMALL_GRAPH, device=like.device)
-    x, edge_attr = (
-        torch.arange(rows * width, dtype=like.dtype, device=like.device).sin().view(rows, width)
-        for rows, width in ((6, channels), (edges.size(1), edge_channels))
-    )
+    x, edges, edge_attr = _small_graph(channels, edge_channels, like)
     outs = []
     for num_nodes, num_edges in ((6, edges.size(1)), (3, 2)):
-        features = edge_attr[:num_edges] if edge_channels > 0 else None
+        features = None if edge_attr is None else edge_attr[:num_edges]
         arguments = named_arguments(conv, like.dtype, None, features)
         outs.append(conv(x[:num_nodes], edges[:, :num_edges], **arguments)[0].double())
     whole, part = outs

@@ -45,6 +45,7 @@ from torch_geometric_lgt.nn.models._levels import check_level, check_node_level,
 from torch_geometric_lgt.nn.models._message_passing_layers import (
     MessageInput,
     check_one_hop,
+    check_output,
     make_conv,
     message_input,
     named_arguments,
@@ -114,7 +115,8 @@ class GraphTransformer(LayerwiseModel):
             \mathbf{Z}^{(l-1)}))))`
         conv (str or callable, optional): The message passing: the name of a layer of
             :mod:`torch_geometric.nn`, or a function of its input and output channels. :obj:`None`
-            for none. (default: :obj:`"GCNConv"`)
+            for none. A named layer is tried on a small graph when the model is made: layers that
+            need more than features and edges are refused. (default: :obj:`"GCNConv"`)
         conv_kwargs (dict, optional): Further arguments of the layer that :obj:`conv` names.
             :obj:`"GINConv"` and other layers with an argument :obj:`nn` get an MLP of two layers
             without it. Other required arguments must be here, such as :obj:`aggregators`,
@@ -140,7 +142,8 @@ class GraphTransformer(LayerwiseModel):
             :obj:`"kernel"`, :obj:`"difformer"` and :obj:`"sgformer"`. (default: :obj:`None`, none)
         edge_channels (int, optional): Size :math:`F_e` of the features of each edge. They go to the
             message passing as :obj:`edge_attr`, which it must take (:obj:`"GCNConv"` does not). A
-            layer of PyG with an argument :obj:`edge_dim` gets it, too. (default: :obj:`0`, none)
+            layer of PyG with an argument :obj:`edge_dim`, :obj:`in_edge_channels` or :obj:`dim`
+            gets it, too. (default: :obj:`0`, none)
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
             target, or each :obj:`"graph"` by its nodes together. (default: :obj:`"node"`)
         dropout (float, optional): Dropout probability within the layers, and of the input layer
@@ -487,13 +490,9 @@ class GraphTransformer(LayerwiseModel):
         local = None
         if block.conv is not None:
             edges, arguments = cast(MessageInput, context.edges)
-            local = block.conv(x_src[:, :width], edges, **arguments)[: x_dst.size(0)]
-            if local.size(1) != width:
-                raise ValueError(
-                    f"'conv' must return 'hidden_channels' = {width} channels (got "
-                    f'{local.size(1)} from {block.conv}); give a function of the input and output '
-                    'channels'
-                )
+            local = block.conv(x_src[:, :width], edges, **arguments)
+            check_output(block.conv, local, width)
+            local = local[: x_dst.size(0)]
         attended = block.attend(x_dst, context.batch, context.batch_size, state)
         norm_arguments = {}
         if context.process_group is not None and self.norm == 'batch_norm':
