@@ -7,6 +7,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.typing import EdgeType
 
+from torch_geometric_lgt.loader._attributes import check_layouts
 from torch_geometric_lgt.loader._edge_order import check_edges
 from torch_geometric_lgt.loader._temporal import check_strategy
 from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler
@@ -46,7 +47,8 @@ def with_sampler(
         :obj:`adj_t`, unless the sampler sorts them.
 
     Raises:
-        ValueError: If an argument of the sampler is not valid, or the loader cannot read the edges.
+        ValueError: If an argument of the sampler is not valid, or the loader cannot read the edges
+            or attributes.
     """
     check_strategy(arguments.get('temporal_strategy', 'uniform'))
     sampler = arguments.get('neighbor_sampler')
@@ -56,9 +58,11 @@ def with_sampler(
     if sampler is None and not compiled:
         sampler = _make_sampler(data, num_neighbors, arguments)
         arguments = arguments | {'neighbor_sampler': sampler}
-    if isinstance(sampler, NeighborSampler) or not isinstance(data, (Data, HeteroData)):
+    if not isinstance(data, (Data, HeteroData)):
         return arguments, []
-    return arguments, check_edges(data)
+    types = [] if isinstance(sampler, NeighborSampler) else check_edges(data)
+    check_layouts(data, arguments)
+    return arguments, types
 
 
 def _make_sampler(

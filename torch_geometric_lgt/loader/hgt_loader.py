@@ -3,6 +3,7 @@ from typing import Any
 from torch_geometric.data import HeteroData
 from torch_geometric.loader import NodeLoader
 
+from torch_geometric_lgt.loader._attributes import check_layouts
 from torch_geometric_lgt.loader._hgt_sampler import HGTSampler
 
 
@@ -30,7 +31,8 @@ class HGTLoader(NodeLoader):
             type, has lists of different lengths, or a negative number. If a seed node does not
             exist. If edges are neither in :obj:`edge_index` nor in a
             :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or those two list them in
-            different orders.
+            different orders. If features are sparse in another layout than COO, or in COO with
+            workers.
 
     Example:
         >>> import torch
@@ -55,4 +57,6 @@ class HGTLoader(NodeLoader):
     ) -> None:
         workers = kwargs.get('num_workers', 0) > 0
         kwargs.pop('is_sorted', None)
-        super().__init__(data, HGTSampler(data, num_samples, workers), input_nodes, **kwargs)
+        sampler = HGTSampler(data, num_samples, workers)
+        check_layouts(data, kwargs)
+        super().__init__(data, sampler, input_nodes, **kwargs)

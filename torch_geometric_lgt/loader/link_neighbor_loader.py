@@ -33,7 +33,8 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
             of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid, or
             :obj:`edge_label_index` is missing for stores. If the data has neither :obj:`edge_index`
             nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has both and they list the
-            edges in different orders.
+            edges in different orders. If features are sparse in another layout than COO, or in COO
+            with workers.
 
     Example:
         >>> import torch

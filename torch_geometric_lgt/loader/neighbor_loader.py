@@ -40,7 +40,8 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
             of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid. If
             :obj:`transform` reorders or drops the seed nodes of a batch. If the data has neither
             :obj:`edge_index` nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has both and
-            they list the edges in different orders.
+            they list the edges in different orders. If features are sparse in another layout than
+            COO, or in COO with workers.
 
     Example:
         >>> import torch

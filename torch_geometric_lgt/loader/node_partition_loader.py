@@ -11,6 +11,7 @@ from torch_geometric.loader.utils import filter_data
 
 from torch_geometric_lgt._arguments import check_ids
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
+from torch_geometric_lgt.loader._attributes import check_layouts
 from torch_geometric_lgt.loader._edge_order import check_store, sort_by_target
 
 CHUNK_EDGES = 1 << 24
@@ -49,7 +50,7 @@ class NodePartitionLoader(DataLoader):
             :obj:`edge_index` and :obj:`adj_t` list the edges in different orders. If
             :obj:`batch_size` is not positive, or :obj:`input_nodes` are not distinct nodes of the
             graph. If :obj:`persistent_workers` is set, because workers receive the partition when
-            they start.
+            they start. If features are sparse in another layout than COO, or in COO with workers.
 
     Example:
         >>> import torch
@@ -91,6 +92,7 @@ class NodePartitionLoader(DataLoader):
             )
         self.data, self.num_nodes = data, data.num_nodes or 0
         check_store(data._store, self.num_nodes, self.num_nodes)
+        check_layouts(data, kwargs)
         self.edge_index = edge_list(data.edge_index, self.num_nodes, self.num_nodes)
         self.nodes_per_batch, self.shuffled, self.transform = batch_size, shuffle, transform
         self.input_nodes = None if input_nodes is None else _ids(input_nodes, self.num_nodes)

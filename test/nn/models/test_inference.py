@@ -304,7 +304,7 @@ def test_raises(tmp_path):
     ):
         model.inference(NeighborLoader(data, [4], batch_size=9))
     with pytest.raises(ValueError, match="'x' must be dense to be read in parts"):
-        model.inference(loader(Data(x=data.x.to_sparse_csr(), edge_index=data.edge_index)))
+        model.inference(loader(Data(x=data.x.to_sparse_coo(), edge_index=data.edge_index)))
     with pytest.raises(ValueError, match="with the attribute 'x'"):
         model.inference(loader(Data(edge_index=data.edge_index, num_nodes=N)))
     model.inference(loader(data), tmp_path)
