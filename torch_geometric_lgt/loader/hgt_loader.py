@@ -5,9 +5,10 @@ from torch_geometric.loader import NodeLoader
 
 from torch_geometric_lgt.loader._attributes import check_layouts
 from torch_geometric_lgt.loader._hgt_sampler import HGTSampler
+from torch_geometric_lgt.loader._workers import WorkerLoader
 
 
-class HGTLoader(NodeLoader):
+class HGTLoader(WorkerLoader, NodeLoader):
     r"""Loads batches of seed nodes with about equally many sampled nodes of each type, without a
     compiled sampler.
 

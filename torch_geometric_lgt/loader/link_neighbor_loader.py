@@ -8,9 +8,10 @@ from torch_geometric.data import Data
 from torch_geometric_lgt.loader._choice import with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
+from torch_geometric_lgt.loader._workers import WorkerLoader
 
 
-class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
+class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader):
     r"""Loads batches of seed edges with sampled neighbours of their ends, also without a compiled
     sampler.
 

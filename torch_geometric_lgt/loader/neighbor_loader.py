@@ -7,9 +7,10 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric_lgt.loader._choice import check_seeds, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
+from torch_geometric_lgt.loader._workers import WorkerLoader
 
 
-class NeighborLoader(torch_geometric.loader.NeighborLoader):
+class NeighborLoader(WorkerLoader, torch_geometric.loader.NeighborLoader):
     r"""Loads batches of seed nodes with sampled neighbours, also without a compiled sampler.
 
     Subclass of :class:`torch_geometric.loader.NeighborLoader`. If ``pyg-lib`` is not installed,
