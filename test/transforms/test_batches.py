@@ -72,3 +72,19 @@ def test_the_batch_that_was_transformed_stays_as_it_was():
         assert len(added) == len(before)
         assert 'laplacian_pe' in added[0].node_stores[0]
         assert 'laplacian_pe' not in before[0].node_stores[0]
+
+
+def test_edges_between_graphs_have_no_encoding():
+    batch = Batch.from_data_list(graphs())
+    batch.edge_index = torch.cat([batch.edge_index, torch.tensor([[9, 4], [10, 5]])], 1)
+    message = (
+        r'within the graphs .* \(got 1 between two, .* node 9 of graph 1 to node 10 of graph 2'
+    )
+    for transform in (LaplacianPE(2), SVDEncoding(2)):
+        with pytest.raises(ValueError, match=message):
+            transform(batch)
+        transform(Data(edge_index=batch.edge_index, num_nodes=15))
+    pairs = HeteroData({'a': {'batch': torch.tensor([0, 1])}, 'b': {'batch': torch.tensor([0, 1])}})
+    pairs['a', 'to', 'b'].edge_index = torch.tensor([[0, 1], [0, 0]])
+    with pytest.raises(ValueError, match=r'from node 1 of graph 1 to node 0 of graph 0\); remove'):
+        SVDEncoding(2)(pairs)

@@ -8,7 +8,7 @@ from torch_geometric.data.storage import BaseStorage, EdgeStorage, NodeStorage
 from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
-from torch_geometric_lgt.functional.segment import Segments, segments
+from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 
 
 def homogeneous(
@@ -106,6 +106,31 @@ def nodes_by_graph(graphs: Segments) -> list[np.ndarray]:
     r"""Returns the ids of the nodes of each graph."""
     order = torch.arange(int(graphs.sizes.sum())) if graphs.order is None else graphs.order
     return [nodes.numpy() for nodes in order.split(graphs.sizes.tolist())]
+
+
+def check_inside_graphs(edges: Tensor, sources: Segments, targets: Segments) -> None:
+    r"""Checks that each of the :obj:`edges` ``[2, E]`` of a batch has both ends in one graph.
+
+    Raises:
+        ValueError: If an edge joins two graphs, which no encoding of single graphs counts.
+    """
+    if sources.sizes.numel() == targets.sizes.numel() == 1:
+        return
+    graph = torch.stack(
+        [
+            node_to_graph(side, int(side.sizes.sum()))[nodes]
+            for side, nodes in zip((sources, targets), edges.cpu(), strict=True)
+        ]
+    )
+    between = (graph[0] != graph[1]).nonzero().flatten()
+    if between.numel() > 0:
+        (source, target), (first, other) = edges[:, between[0]], graph[:, between[0]]
+        raise ValueError(
+            "'data' must have edges within the graphs of its 'batch' (got "
+            f'{between.numel()} between two, such as that from node {source} of graph {first} to '
+            f'node {target} of graph {other}); remove these edges, or give a Data without '
+            "'batch' to encode all nodes as one graph"
+        )
 
 
 def edges_of(store: EdgeStorage, num_src: int, num_dst: int) -> Tensor:

@@ -19,6 +19,7 @@ from torch_geometric_lgt.transforms._laplacian import laplacian_eigenpairs
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
     check_edge_type,
+    check_inside_graphs,
     check_name,
     edges_of,
     graphs_of,
@@ -97,7 +98,8 @@ class LaplacianPE(BaseTransform):
             the data has neither edges nor ``adj_t``, or an edge names a node that does not exist.
             If ``adj_t`` has values other than 1, which are not used: apply the transform to the
             edges. If columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite, not
-            in the data, or not set for :class:`~torch_geometric.data.HeteroData`.
+            in the data, or not set for :class:`~torch_geometric.data.HeteroData`. If an edge joins
+            two graphs of a batch.
         RuntimeError: If no solver converges.
 
     Example:
@@ -137,6 +139,7 @@ class LaplacianPE(BaseTransform):
         node_store, edge_store = homogeneous(data, self.edge_type)
         num_nodes, nodes = num_nodes_of(node_store), graphs_of(data, node_store)
         edges = edges_of(edge_store, num_nodes, num_nodes)
+        check_inside_graphs(edges, nodes, nodes)
         num_graphs = nodes.sizes.numel()
         encodings = cached(
             self.cache_dir,

@@ -18,6 +18,7 @@ from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
     check_edge_type,
     check_graph,
+    check_inside_graphs,
     check_name,
     edges_of,
     graphs_of,
@@ -82,7 +83,7 @@ class SVDEncoding(BaseTransform):
             the data has more than two node types, or has two and edges within one of them. If
             ``adj_t`` has values other than 1, which are not used: apply the transform to the edges.
             If columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite or not in
-            the data.
+            the data. If an edge joins two graphs of a batch.
         RuntimeError: If no solver finds triplets that pass the checks.
 
     Example:
@@ -127,14 +128,16 @@ class SVDEncoding(BaseTransform):
             nodes, edges = homogeneous(data, self.edge_type)
             node_stores, edge_stores, graph = [nodes], [edges], nodes
         matrix, device = self._matrix(node_stores, edge_stores)
-        rows, columns = (
-            nodes_by_graph(graphs_of(data, store)) for store in (node_stores[0], node_stores[-1])
-        )
+        sides = [graphs_of(data, store) for store in (node_stores[0], node_stores[-1])]
+        rows, columns = map(nodes_by_graph, sides)
         if len(rows) != len(columns):
             raise ValueError(
                 "'data' must have as many graphs in the 'batch' of both node types (got "
                 f'{[len(rows), len(columns)]})'
             )
+        if len(rows) > 1:
+            pairs = np.stack(matrix.nonzero()).astype(np.int64)
+            check_inside_graphs(torch.from_numpy(pairs), *sides)
         num_rows, num_columns = matrix.shape
         encodings = cached(
             self.cache_dir,
