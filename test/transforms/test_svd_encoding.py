@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from scipy.sparse.linalg import ArpackError
+from scipy.sparse.linalg import ArpackError, svds
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.transforms import Compose, ToUndirected
 
@@ -165,6 +166,21 @@ def test_no_iteration_converges(monkeypatch, constants):
     constants(svd_retry_elements=10)
     with pytest.raises(RuntimeError, match=r'the 3 largest singular values .* did not converge'):
         SVDEncoding(3)(data)
+
+
+def test_one_thread_iterates(monkeypatch, constants):
+    """Threads of BLAS that wait for each other take a hundred times as long on busy processors."""
+    seen = []
+
+    def counting(*args, **kwargs):
+        seen.extend(part['num_threads'] for part in threadpool_info() if part['user_api'] == 'blas')
+        return svds(*args, **kwargs)
+
+    constants(svd_elements=10)
+    monkeypatch.setattr('torch_geometric_lgt.transforms._truncated_svd.svds', counting)
+    with threadpool_limits(2, 'blas'):
+        SVDEncoding(3)(bipartite(random_pairs(60, 50, 300, None), 60, 50))
+    assert set(seen) == {1}
 
 
 def test_padding_beyond_the_rank():

@@ -1,16 +1,13 @@
 # N nodes, K eigenvectors.
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from functools import cache, partial
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
-from threading import Lock
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackError
-from threadpoolctl import ThreadpoolController
 
 from torch_geometric_lgt.transforms._eigensolvers import (
     COARSE,
@@ -20,10 +17,9 @@ from torch_geometric_lgt.transforms._eigensolvers import (
     single,
     solvers,
 )
+from torch_geometric_lgt.transforms._threads import blas_threads
 
 DENSE_NODES, DENSE_SINGLE_NODES = 350, 500
-PARALLEL_NODES = 50_000  # below, a second thread of BLAS makes Lanczos iteration slower, not faster
-LIMITED = Lock()
 SPARE, MOST_SPARE = 1, 64
 SAME = 1e-8
 SAME_SIZE, SAME_SUM = 1e-3, 1e-4  # far above the errors of single precision
@@ -63,7 +59,7 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64)
         for a, b in pairwise([0, *map(int, stop)])
         if b - a > 1
     )
-    with _one_thread() if nodes.size < PARALLEL_NODES else nullcontext():
+    with blas_threads(nodes.size):
         pairs = [(nodes[a:b], *component_eigenpairs(part, k, dtype)) for a, b, part in components]
     values = np.concatenate([np.zeros(0), *(value for _, value, _ in pairs)])
     order = np.argsort(values, kind='stable')
@@ -239,29 +235,6 @@ def _first_largest(values: np.ndarray) -> int:
     r"""Returns the position of the first of the largest :obj:`values` ``[N]``, which are not
     negative. Values that differ from the largest one by at most ``SAME_SIZE`` of it equal it."""
     return int(np.argmax(values >= (1 - SAME_SIZE) * values.max()))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    r"""Limits BLAS to one thread within this context manager.
-
-    The limit holds for the whole process. If several threads enter the context, the first one sets
-    the limit and later restores the old one. The others change nothing.
-    """
-    if not LIMITED.acquire(blocking=False):
-        yield
-        return
-    try:
-        with _controller().limit(limits=1, user_api='blas'):
-            yield
-    finally:
-        LIMITED.release()
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    r"""Returns the controller of the BLAS libraries of this process."""
-    return ThreadpoolController()
 
 
 def _count(k: int, values: np.ndarray) -> int:

@@ -7,6 +7,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackError, LinearOperator, svds
 
+from torch_geometric_lgt.transforms._threads import blas_threads
+
 DENSE_ELEMENTS = 1 << 20
 DENSE_RETRY_ELEMENTS = 1 << 22  # a quarter of a minute on one thread
 TOLERANCE, SAME = 1e-6, 1e-10
@@ -39,10 +41,30 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
         return np.zeros((matrix.shape[0], 0)), np.zeros(0), np.zeros((matrix.shape[1], 0))
     if 2 * k > limit or matrix.shape[0] * matrix.shape[1] <= DENSE_ELEMENTS:
         return _dense(matrix, k)
+    try:
+        with blas_threads(max(matrix.shape)):
+            return _iterative(matrix, k)
+    except np.linalg.LinAlgError as error:
+        if matrix.shape[0] * matrix.shape[1] <= DENSE_RETRY_ELEMENTS:
+            return _dense(matrix, k)
+        raise RuntimeError(
+            f'the {k} largest singular values of a {matrix.shape} matrix did not converge '
+            f"({error}); choose another 'k'"
+        ) from error
+
+
+def _iterative(matrix: csr_array, k: int) -> Triplets:
+    r"""Computes the result of :meth:`truncated_svd` by the first solver whose triplets pass the
+    checks.
+
+    Raises:
+        numpy.linalg.LinAlgError: If no solver finds such triplets.
+    """
     reasons = []
     for solver in SOLVERS:
         generator = np.random.default_rng(0)
-        start = generator.standard_normal(matrix.shape[0] if solver == 'propack' else limit)
+        size = matrix.shape[0] if solver == 'propack' else min(matrix.shape)
+        start = generator.standard_normal(size)
         try:
             u, s, vt = svds(matrix, k=k, solver=solver, v0=start, rng=generator)
             triplets = complete(matrix, k, *_canonical(u, s, vt.T, k))
@@ -53,12 +75,7 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
         if error <= TOLERANCE:
             return without_rounding(matrix, *triplets)
         reasons.append(f'{solver}: a residual of {error:.1e}, above {TOLERANCE:.0e}')
-    if matrix.shape[0] * matrix.shape[1] <= DENSE_RETRY_ELEMENTS:
-        return _dense(matrix, k)
-    raise RuntimeError(
-        f'the {k} largest singular values of a {matrix.shape} matrix did not converge '
-        f"({'; '.join(reasons)}); choose another 'k'"
-    )
+    raise np.linalg.LinAlgError('; '.join(reasons))
 
 
 def _dense(matrix: csr_array, k: int) -> Triplets:
