@@ -200,7 +200,7 @@ def test_attributes_of_the_batch_are_used(gym):
     network = register.network_dict['litegt'](dim_in=6, dim_out=3).eval()
     data = Batch.from_data_list(list(Graphs())[:2])
     data.edge_attr, data.split = torch.randn(data.num_edges, 1), 'train'
-    arguments = module._graph_inputs(network.mp, data)
+    arguments = module._graph_inputs(network.mp, data, edge_channels=1)
     assert {name: value for name, value in arguments.items() if value is data.get(name)}.keys() == {
         'edge_index',
         'batch',
@@ -324,6 +324,8 @@ def test_message_passing_that_is_a_network(gym):
         ('network', 'nodeformer', 'feature_mop', "an argument of NodeFormer .* 'feature_map'"),
         ('network', 'nodeformer', 'num_layers', "must not be set .*; set 'gnn.layers_mp' in its"),
         ('network', 'sgformer', 'dropout', "must not be set .*; set 'gnn.dropout' in its place"),
+        ('network', 'graphtransformer', 'level', "must not be set .*; set 'gnn.head' in its place"),
+        ('network', 'litegt', 'aggr', "must not be set .*; set 'model.graph_pooling' in its place"),
         ('network', 'mgformer', 'num_user', "an argument of MGFormer .* did you mean 'num_users'"),
         ('network', 'mgformer', 'embedding_dim', "must not be set .*; set 'gnn.dim_inner' in its"),
     ],
@@ -366,3 +368,60 @@ def test_the_run_of_the_page(gym, monkeypatch, tmp_path):
     grad = {name: parameter.grad for name, parameter in model.named_parameters()}
     (encoding,) = (name for name in grad if name.endswith('lin_encodings.laplacian_pe.weight'))
     assert grad[encoding].abs().max() > 0
+
+
+@pytest.mark.parametrize('name', ['kernel_attention', 'jaccard_subtractor_conv'])
+@pytest.mark.parametrize('bias', [None, False, True])
+def test_bias(gym, name, bias):
+    """GraphGym has none before batch normalisation, unless the configuration says so."""
+    from torch_geometric.graphgym.models.gnn import GNN
+
+    module, cfg = gym
+    cfg.gnn.layer_type = name
+    if bias is not None:
+        cfg.lgt.bias = bias
+    (layer, _) = (part for part in GNN(6, 3).modules() if isinstance(part, module.LAYERS[name]))
+    assert (layer.lin_query.bias is not None) == bool(bias)
+
+
+def with_edge_features(width=4):
+    graphs = batch()
+    return graphs.update({'edge_attr': torch.randn(graphs.num_edges, width)})
+
+
+@pytest.mark.parametrize('name', ['gps_conv', 'global_attention'])
+@pytest.mark.parametrize('conv', ['GATv2Conv', 'GINEConv'])
+def test_features_of_edges_in_the_gps_layer(gym, name, conv):
+    from torch_geometric.graphgym.models.gnn import GNN
+
+    _, cfg = gym
+    cfg.gnn.layer_type, cfg.lgt.conv, cfg.lgt.edge_channels = name, conv, 4
+    model, graphs = GNN(6, 3).eval(), with_edge_features()
+    other = graphs.clone().update({'edge_attr': graphs.edge_attr + 1})
+    assert not torch.allclose(model(graphs)[0], model(other)[0])
+    with pytest.raises(ValueError, match=r"'edge_attr' must have shape \(40, 4\) \(got None\)"):
+        model(batch())
+    with pytest.raises(ValueError, match=r"'edge_attr' must have shape .* \(got \(40, 3\)\)"):
+        model(with_edge_features(3))
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'conv': 'GCNConv', 'edge_channels': 4}, "'conv' must take features of edges"),
+        ({'conv': None, 'edge_channels': 4}, "'lgt.edge_channels' must be 0 without message pass"),
+        (
+            {'conv': 'GATConv', 'conv_kwargs': {'edge_dim': 4}},
+            r"'lgt.conv_kwargs' must not have 'edge_dim' \(got 4\); set 'lgt.edge_channels'",
+        ),
+        ({'conv': 'GINEConv'}, "'conv' must be a layer that needs only .* set 'edge_channels'"),
+    ],
+)
+def test_features_of_edges_that_no_layer_reads(gym, options, message):
+    from torch_geometric.graphgym import register
+    from torch_geometric.graphgym.models.layer import new_layer_config
+
+    _, cfg = gym
+    config = new_layer_config(8, 8, 1, has_act=False, has_bias=True, cfg=cfg)
+    with pytest.raises(ValueError, match=message):
+        register.layer_dict['gps_conv'](config, **options)

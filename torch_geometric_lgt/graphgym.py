@@ -40,7 +40,8 @@ from torch_geometric_lgt.nn import (
     SGFormer,
     SGFormerConv,
 )
-from torch_geometric_lgt.nn.models._message_passing_layers import CONVS, pyg_conv
+from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr
+from torch_geometric_lgt.nn.models._message_passing_layers import CONVS, EDGE_CHANNELS, pyg_conv
 
 __all__ = ['GraphGymLayer', 'GraphGymNetwork', 'GraphGymRecommender', 'set_lgt_config']
 
@@ -90,12 +91,14 @@ class _PaddedGPSConv(torch.nn.Module):
         self.attn = GlobalAttention(layer(*sizes, **(attention_kwargs or {})))
         self.gps.attn = cast(Any, self.attn)
 
-    def forward(self, x: Tensor, edge_index: Any, batch: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, edge_index: Any, batch: Tensor | None = None, **kwargs: Any
+    ) -> Tensor:
         r"""Computes the node features ``[N, channels]``; an attention that reads edges or degrees
-        gets the edges."""
+        gets the edges, and the message passing :obj:`kwargs`."""
         reads_edges = 'edge_index' in inspect.signature(self.attn.conv.forward).parameters
         with self.attn.arguments(**({'edge_index': edge_index} if reads_edges else {})):
-            return self.gps(x, edge_index, batch)
+            return self.gps(x, edge_index, batch, **kwargs)
 
 
 LAYERS = {
@@ -116,7 +119,12 @@ NETWORKS = {
 WIDTHS: dict[str, str] = dict.fromkeys(
     ('channels', 'in_channels', 'hidden_channels', 'out_channels'), 'gnn.dim_inner'
 )
-SETTINGS = {'num_layers': 'gnn.layers_mp', 'dropout': 'gnn.dropout'}
+SETTINGS = {
+    'num_layers': 'gnn.layers_mp',
+    'dropout': 'gnn.dropout',
+    'level': 'gnn.head',
+    'aggr': 'model.graph_pooling',
+}
 
 
 def set_lgt_config(config: CfgNode) -> None:
@@ -142,15 +150,21 @@ def set_lgt_config(config: CfgNode) -> None:
     config.lgt = CfgNode(new_allowed=True)
 
 
-def _graph_inputs(model: torch.nn.Module, batch: Any) -> dict[str, Any]:
+def _graph_inputs(model: torch.nn.Module, batch: Any, edge_channels: int) -> dict[str, Any]:
     r"""Collects the arguments of a layer or model that a batch has, by their names.
 
     These are the edges and the graph of each node, the attributes that transforms of this package
-    add for LiteGT, and edge features and encodings if the model has channels for them.
+    add for LiteGT, encodings if the model has channels for them, and edge features if there are
+    :obj:`edge_channels`.
+
+    Raises:
+        ValueError: If there are :obj:`edge_channels`, and no edge features of this width.
     """
+    if edge_channels > 0:
+        check_edge_attr(batch.get('edge_attr'), batch.num_edges, edge_channels)
     encodings = [*getattr(model, 'encodings', ())]
     encodings += ['laplacian_pe'] if getattr(model, 'pe_channels', 0) > 0 else []
-    encodings += ['edge_attr'] if getattr(model, 'edge_channels', 0) > 0 else []
+    encodings += ['edge_attr'] if edge_channels > 0 else []
     names = {'edge_jaccard': 'edge_jaccard', 'sampled_mask': 'attention_mask'}
     graph, size = batch.get('batch'), getattr(batch, 'num_graphs', None)
     size = None if graph is None else size  # samplers yield one graph without it
@@ -168,11 +182,13 @@ class GraphGymLayer(torch.nn.Module):
     subclass, whose :obj:`conv_type` is the class of the layer. A layer with equal input and output
     channels needs ``cfg.gnn.layers_pre_mp`` of at least 1, because the features may have another
     width. The layer gets the edges, the batch vector, and the Jaccard indices and sampled nodes of
-    LiteGT's transforms, as far as its :meth:`forward` takes them. Edge features are passed if the
-    layer has :obj:`edge_channels`; edge weights are not.
+    LiteGT's transforms, as far as its :meth:`forward` takes them. Edge features are passed with
+    ``cfg.lgt.edge_channels``; edge weights are not. The layer has a bias as GraphGym's layers, none
+    before batch normalisation, unless ``cfg.lgt.bias`` is set.
 
     The layers :obj:`gps_conv` and :obj:`global_attention` have the message passing that
-    ``cfg.lgt.conv`` names, with the arguments ``cfg.lgt.conv_kwargs``. The latter is PyG's
+    ``cfg.lgt.conv`` names, with the arguments ``cfg.lgt.conv_kwargs``. It gets the edge features
+    of ``cfg.lgt.edge_channels``. The latter is PyG's
     :class:`~torch_geometric.nn.GPSConv` with the attention that ``cfg.lgt.attention`` names, with
     the arguments ``cfg.lgt.attention_kwargs``. See :meth:`set_lgt_config` for ``cfg.lgt``.
 
@@ -203,7 +219,7 @@ class GraphGymLayer(torch.nn.Module):
         sizes, options = [layer_config.dim_in, layer_config.dim_out], {**cfg.lgt, **kwargs}
         parameters = inspect.signature(self.conv_type).parameters
         if 'bias' in parameters:
-            options['bias'] = layer_config.has_bias
+            options.setdefault('bias', layer_config.has_bias)
         if 'channels' in parameters:
             if sizes[0] != sizes[1]:
                 raise ValueError(
@@ -211,15 +227,17 @@ class GraphGymLayer(torch.nn.Module):
                     f"{sizes[0]} and {sizes[1]}); set 'gnn.layers_pre_mp' to 1"
                 )
             sizes = sizes[:1]
+        edge_channels = options.get('edge_channels', 0)
         if 'conv' in parameters:
             options['conv'] = _message_passing(sizes[0], options)
         _check_options(self.conv_type, options, WIDTHS)
         self.model = self.conv_type(*sizes, **options)
+        self.edge_channels = edge_channels
 
     def forward(self, batch: Any) -> Any:
         r"""Replaces the node features ``batch.x`` by the output of the layer, and returns
         :obj:`batch`."""
-        batch.x = self.model(batch.x, **_graph_inputs(self.model, batch))
+        batch.x = self.model(batch.x, **_graph_inputs(self.model, batch, self.edge_channels))
         return batch
 
 
@@ -275,7 +293,8 @@ class GraphGymNetwork(torch.nn.Module):
     def forward(self, batch: Any) -> Any:
         r"""Returns the predictions and labels that GraphGym's head computes for :obj:`batch`."""
         batch = self.encoder(batch)
-        batch.x = self.mp(batch.x, **_graph_inputs(self.mp, batch))
+        edge_channels = getattr(self.mp, 'edge_channels', 0)
+        batch.x = self.mp(batch.x, **_graph_inputs(self.mp, batch, edge_channels))
         return self.post_mp(batch)
 
 
@@ -362,17 +381,29 @@ def _message_passing(channels: int, options: dict[str, Any]) -> torch.nn.Module 
     its arguments from the options.
 
     Raises:
-        ValueError: If the name is unknown.
+        ValueError: If the name is unknown, or the arguments do not fit.
     """
     name, arguments = options.pop('conv', 'GCNConv'), options.pop('conv_kwargs', {})
+    edge_channels = options.pop('edge_channels', 0)
+    for width in EDGE_CHANNELS:
+        if width in arguments:
+            raise ValueError(
+                f"'lgt.conv_kwargs' must not have {width!r} (got {arguments[width]}); set "
+                "'lgt.edge_channels' in its place, for the layer to get 'edge_attr'"
+            )
     if name is None:
+        if edge_channels > 0:
+            raise ValueError(
+                "'lgt.edge_channels' must be 0 without message passing, which alone reads the "
+                f'features of edges (got {edge_channels})'
+            )
         return None
     if name not in CONVS:
         raise ValueError(
             "'conv' must be None or the name of a layer of torch_geometric.nn "
             f'(got {name!r}){nearest_name(name, CONVS)}'
         )
-    return pyg_conv(name, channels, options.get('heads', 1), 0, arguments)
+    return pyg_conv(name, channels, options.get('heads', 1), edge_channels, arguments)
 
 
 def _subclass(name: str, base: type, **attributes: Any) -> type:

@@ -80,14 +80,17 @@ def make_conv(
         if isinstance(conv, str)
         else conv(channels, channels)
     )
+    _check_edge_channels(layer, edge_channels)
+    return layer
+
+
+def _check_edge_channels(layer: Module, edge_channels: int) -> None:
+    r"""Raises a ValueError if edges have features, which :obj:`layer` does not take."""
     if edge_channels > 0 and not _takes(layer, 'edge_attr'):
         raise ValueError(
             f"'conv' must take features of edges with 'edge_channels' = {edge_channels}, as "
             f"'GINEConv', 'GATv2Conv' or 'ResGatedGraphConv' do (got {_name_of(layer)})"
         )
-    if isinstance(conv, str) and not isinstance(layer, SparseGCNConv):
-        _check_call(layer, channels, edge_channels)
-    return layer
 
 
 def _named_conv(
@@ -110,7 +113,8 @@ def pyg_conv(
     :meth:`make_conv`.
 
     Raises:
-        ValueError: If the layer lacks an argument.
+        ValueError: If the layer lacks an argument, takes no edge features although
+            :obj:`edge_channels` is positive, or cannot be called with node features and edges.
     """
     known = inspect.signature(CONVS[conv]).parameters
     options: dict[str, Any] = {name: channels for name in CHANNELS if name in known}
@@ -123,12 +127,15 @@ def pyg_conv(
     if 'nn' in known and 'nn' not in conv_kwargs and known['nn'].default is inspect.Parameter.empty:
         options['nn'] = _inner_network(conv, channels, edge_channels)
     try:
-        return CONVS[conv](**options | conv_kwargs)
+        layer = CONVS[conv](**options | conv_kwargs)
     except TypeError as error:
         raise ValueError(
             f"'conv_kwargs' must have the arguments of {conv} ({error}); or give 'conv' a function "
             'of the input and output channels'
         ) from error
+    _check_edge_channels(layer, edge_channels)
+    _check_call(layer, channels, edge_channels)
+    return layer
 
 
 def _inner_network(conv: str, channels: int, edge_channels: int) -> Module:
