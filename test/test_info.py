@@ -63,6 +63,7 @@ def machine(monkeypatch):
         return INSTALLED[name]
 
     monkeypatch.setattr(info, 'version', version)
+    monkeypatch.setattr(info, 'find_spec', lambda name: None)
     monkeypatch.setattr(info, '__version__', '0.1.0')
     monkeypatch.setattr(info.platform, 'python_version', lambda: '3.12.1')
     monkeypatch.setattr(info.platform, 'platform', lambda: 'Linux-6.1')
@@ -85,6 +86,7 @@ def test_devices_and_kernels_of_a_machine_with_a_gpu(machine):
         name, total_memory, major, minor = 'NVIDIA H100', 80 * 2**30, 9, 0
 
     machine.setattr(info, 'version', lambda name: '1.0')
+    machine.setattr(info, 'find_spec', lambda name: name)
     machine.setattr(torch.version, 'cuda', '13.0')
     machine.setattr(torch.cuda, 'device_count', lambda: 1)
     machine.setattr(torch.cuda, 'get_device_properties', lambda index: Device)
@@ -109,6 +111,23 @@ def test_devices_and_kernels_of_a_machine_with_a_gpu(machine):
     assert info.environment()['kernels']['attention, CUDA'] == (
         'operators over chunks: no Triton kernels on ROCm'
     )
+
+
+@pytest.mark.parametrize(
+    ('names', 'expected'),
+    [
+        (['triton'], '3.5'),
+        (['triton-windows'], '3.5 (triton-windows)'),
+        (['pytorch-triton-rocm', 'triton'], '3.5'),
+        ([], 'of unknown version'),
+    ],
+)
+def test_distributions_of_triton(machine, names, expected):
+    """The module is what counts: distributions of several names have it."""
+    machine.setattr(info, 'find_spec', lambda name: name)
+    machine.setattr(info, 'packages_distributions', lambda: {'triton': names} if names else {})
+    machine.setattr(info, 'version', lambda name: '3.5')
+    assert info.environment()['extras']['triton'] == expected
 
 
 def test_an_error_is_part_of_the_report(machine):

@@ -6,7 +6,8 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.util import find_spec
 
 from torch_geometric_lgt import __version__
 
@@ -22,7 +23,6 @@ REQUIRED = (
     'tqdm',
 )
 OPTIONAL = (
-    'triton',
     'pyg-lib',
     'torch-scatter',
     'torch-sparse',
@@ -62,7 +62,7 @@ def environment() -> dict[str, dict[str, str]]:
         >>> found['versions']['torch-geometric-lgt'] == torch_geometric_lgt.__version__
         True
     """
-    extras = {name: _version(name) for name in OPTIONAL}
+    extras = {'triton': _triton(), **{name: _version(name) for name in OPTIONAL}}
     versions = {'python': platform.python_version(), 'torch-geometric-lgt': __version__}
     return {
         'versions': versions | {name: _version(name) for name in REQUIRED},
@@ -94,6 +94,17 @@ def _version(name: str) -> str:
         return str(version(name))
     except PackageNotFoundError:
         return MISSING
+
+
+def _triton() -> str:
+    r"""Returns the version of the module ``triton``, and the name of its distribution if that is
+    another, such as ``pytorch-triton`` or ``triton-windows``."""
+    if find_spec('triton') is None:
+        return MISSING
+    names = packages_distributions().get('triton', ())
+    if not names:
+        return 'of unknown version'
+    return _version('triton') if 'triton' in names else f'{_version(names[0])} ({names[0]})'
 
 
 def _or_error(collect: Callable[[], dict[str, str]]) -> dict[str, str]:
