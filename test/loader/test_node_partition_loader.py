@@ -6,7 +6,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.transforms import Constant
 from torch_geometric.utils import subgraph
 
-from torch_geometric_lgt.loader import NodePartitionLoader
+from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
 from torch_geometric_lgt.transforms import JaccardScores, NodeDegree
 
 
@@ -131,6 +131,15 @@ def test_raises():
     ):
         with pytest.raises(ValueError, match=match):
             NodePartitionLoader(graph(), 2, input_nodes=nodes)
+
+
+def test_ids_of_the_data_are_kept():
+    """As in PyG's loaders, so that a part of a part has the ids of the whole graph."""
+    data = graph().update({'n_id': torch.arange(50) + 100, 'e_id': torch.arange(400) * 2})
+    for loader in (NodePartitionLoader(data, 16), NeighborLoader(data, [-1], batch_size=16)):
+        for batch in loader:
+            assert torch.equal(batch.n_id, batch.x[:, 0].long() + 100)
+            assert torch.equal(batch.e_id, batch.edge_attr * 2)
 
 
 @pytest.mark.parametrize('workers', [0, 2])

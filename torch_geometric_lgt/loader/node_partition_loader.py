@@ -27,7 +27,8 @@ class NodePartitionLoader(DataLoader):
     loader takes :math:`O(N + E b / N)` memory for batches of :math:`b` nodes.
 
     A batch has the attributes of its nodes, in the order of their ids, and of the edges between
-    these nodes. :obj:`n_id` and :obj:`e_id` are the ids of its nodes and edges in the full graph.
+    these nodes. :obj:`n_id` and :obj:`e_id` are the ids of its nodes and edges in the full graph,
+    unless the data has attributes of these names.
 
     Args:
         data (torch_geometric.data.Data): The graph, with :obj:`edge_index`.
@@ -160,7 +161,9 @@ def _batch(
     if 'adj_t' in data:
         row, col, edge = sort_by_target(row, col, edge)
     batch = filter_data(data, nodes, row, col, edge)
-    batch.n_id, batch.e_id = nodes, edge
+    for name, ids in (('n_id', nodes), ('e_id', edge)):
+        if name not in batch:  # PyG's loaders keep those of the data, too
+            batch[name] = ids
     return batch if transform is None else transform(batch)
 
 
