@@ -175,3 +175,13 @@ def test_scores_of_the_sigmoid_kernel_where_it_vanishes():
     assert torch.autograd.grad(scores.sum(), x)[0].isfinite().all()
     pair, batch = (torch.ones(1, 1), torch.ones(2, 1)), (torch.tensor([0]), torch.tensor([0, 1]))
     assert conv.attention_scores(pair, torch.tensor([[0], [1]]), batch).tolist() == [[0]]
+
+
+@pytest.mark.filterwarnings('ignore::torch.jit.TracerWarning')
+@pytest.mark.parametrize('kernel', ['simple', 'sigmoid'])
+def test_a_traced_layer_counts_the_nodes_of_each_call(kernel):
+    """Its denominators had the number of nodes of the traced call."""
+    conv = DIFFormerConv(4, 6, heads=2, kernel=kernel, use_graph=False).eval()
+    traced = torch.jit.trace(conv, (torch.randn(10, 4),), check_trace=False)
+    x = torch.randn(17, 4)
+    torch.testing.assert_close(traced(x), conv(x))

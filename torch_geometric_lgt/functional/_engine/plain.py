@@ -117,7 +117,7 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
         sums = _pair_sums if by_pairs else _state_sums
         factor = _factor(arguments)
         numerator, denominator = sums(query_feature, key_feature, v, masks, factor)
-        num_keys = 0.0
+        num_keys = 0
         if keys.map.has_constant:
             num_keys, total = _constant_sums(arguments, sources, v)
             numerator, denominator = numerator.add_(total), denominator.add_(num_keys)
@@ -213,11 +213,11 @@ def _factor(arguments: AttendArguments) -> Tensor | None:
 
 def _constant_sums(
     arguments: AttendArguments, sources: Positions, v: Tensor
-) -> tuple[float | Tensor, Tensor]:
+) -> tuple[int | Tensor, Tensor]:
     r"""Returns the sums of a constant feature 1 and its products with the values: the number of
     keys ``[B, 1, 1, 1]`` or of all graphs, and the sums ``[B, H, 1, D]`` of :obj:`v`."""
     if sources.is_repeated is None:
-        return float(v.size(2)), v.sum(2, keepdim=True)
+        return v.size(2), v.sum(2, keepdim=True)
     v = v.masked_fill(sources.is_repeated.transpose(1, 2), 0)
     num_keys = arguments.sources.sizes.to(v.dtype).view(-1, 1, 1, 1)
     return num_keys, v.sum(2, keepdim=True)
