@@ -33,6 +33,22 @@ def check_whole(name: str, value: Any, least: int) -> None:
         raise ValueError(f"'{name}' must be at least {least}, a whole number (got {value!r})")
 
 
+def check_counts(name: str, counts: Any) -> None:
+    r"""Checks that the argument called :obj:`name` is a sequence of whole numbers, one for each
+    hop.
+
+    Raises:
+        ValueError: If :obj:`counts` is anything else.
+    """
+    try:
+        for count in counts:
+            operator.index(count)
+    except TypeError as error:
+        raise ValueError(
+            f"'{name}' must be a list of whole numbers, one for each hop (got {counts!r})"
+        ) from error
+
+
 def check_ids(name: str, ids: Tensor | np.ndarray, num_nodes: int) -> None:
     r"""Checks that the argument called :obj:`name` has only ids of :obj:`num_nodes` nodes. The
     values of a tensor on a GPU are read.

@@ -3,10 +3,12 @@ from typing import Any
 
 import torch
 import torch_geometric.typing
+from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.typing import EdgeType
 
+from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.loader._attributes import check_layouts
 from torch_geometric_lgt.loader._edge_order import check_edges
 from torch_geometric_lgt.loader._temporal import check_strategy
@@ -23,16 +25,55 @@ OPTIONS = (
 
 
 def check_seeds(data: Any, input_nodes: Any) -> None:
-    r"""Raises a ValueError if the seed nodes of a graph without node types are a text, which PyG's
-    loader would take for a node type."""
-    if isinstance(data, tuple):
-        has_types = any(attr.edge_type is not None for attr in data[1].get_all_edge_attrs())
-    else:
-        has_types = not isinstance(data, Data)
+    r"""Checks that seed nodes have a node type if, and only if, the graph has node types.
+
+    Raises:
+        ValueError: If the seeds of a graph without node types are a text, which PyG's loader would
+            take for a node type, or those of a :class:`HeteroData` name none of its types.
+    """
+    if isinstance(data, HeteroData):
+        is_pair = isinstance(input_nodes, (tuple, list)) and len(input_nodes) == 2
+        kind = input_nodes[0] if is_pair else input_nodes
+        if not isinstance(kind, str) or kind not in data.node_types:
+            shown = kind if is_pair or isinstance(kind, str) else type(kind).__name__
+            raise ValueError(
+                f"'input_nodes' must be one of the node types {data.node_types}, or a pair of a "
+                f'node type and ids or a mask (got {shown!r}){nearest_name(kind, data.node_types)}'
+            )
+        return
+    has_types = isinstance(data, tuple) and any(
+        attr.edge_type is not None for attr in data[1].get_all_edge_attrs()
+    )
     if isinstance(input_nodes, str) and not has_types:
         raise ValueError(
             "'input_nodes' must be ids or a mask of nodes in a graph without node types (got "
             f'{input_nodes!r}); for an attribute give data[{input_nodes!r}]'
+        )
+
+
+def check_links(edge_label_index: Any, edge_label: Any) -> None:
+    r"""Checks the links that are the seeds of a loader, and that each has a label if there are
+    labels. Links that an edge type names, and :obj:`None`, are not checked.
+
+    Raises:
+        ValueError: If links are no ids ``[2, E]``, or the number of labels is another.
+    """
+    is_pair = isinstance(edge_label_index, (tuple, list)) and len(edge_label_index) == 2
+    index = edge_label_index[1] if is_pair else edge_label_index
+    if index is None or (isinstance(edge_label_index, tuple) and not isinstance(index, Tensor)):
+        return
+    if not isinstance(index, Tensor) or index.is_floating_point():
+        form = index.dtype if isinstance(index, Tensor) else type(index).__name__
+        raise ValueError(f"'edge_label_index' must be a tensor of node ids [2, E] (got {form})")
+    if index.dim() != 2 or index.size(0) != 2:
+        hint = '; give its transpose, .t()' if index.dim() == 2 and index.size(1) == 2 else ''
+        raise ValueError(
+            f"'edge_label_index' must have shape [2, E] (got {list(index.shape)}){hint}"
+        )
+    if isinstance(edge_label, Tensor) and edge_label.size(0) != index.size(1):
+        raise ValueError(
+            f"'edge_label' must have a label for each of {index.size(1)} links (got "
+            f'{edge_label.size(0)})'
         )
 
 

@@ -6,6 +6,7 @@ import torch
 from torch_geometric.data import HeteroData
 from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSamplerInput
 
+from torch_geometric_lgt._arguments import check_counts
 from torch_geometric_lgt.loader._draws import weighted_distinct
 from torch_geometric_lgt.loader._edge_order import check_edges, order_edges
 from torch_geometric_lgt.loader._neighborhoods import SampledNodes, seed_ids
@@ -51,6 +52,8 @@ class HGTSampler(BaseSampler):
             )
         if not isinstance(num_samples, dict):
             num_samples = dict.fromkeys(data.node_types, num_samples)
+        for counts in num_samples.values():
+            check_counts('num_samples', counts)
         hops = {len(num_samples.get(kind, ())) for kind in data.node_types}
         if set(num_samples) != set(data.node_types) or len(hops) != 1:
             raise ValueError(

@@ -4,6 +4,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.loader import NodeLoader
 
 from torch_geometric_lgt.loader._attributes import check_layouts
+from torch_geometric_lgt.loader._choice import check_seeds
 from torch_geometric_lgt.loader._hgt_sampler import HGTSampler
 from torch_geometric_lgt.loader._workers import WorkerLoader
 
@@ -59,5 +60,6 @@ class HGTLoader(WorkerLoader, NodeLoader):
         workers = kwargs.get('num_workers', 0) > 0
         kwargs.pop('is_sorted', None)
         sampler = HGTSampler(data, num_samples, workers)
+        check_seeds(data, input_nodes)
         check_layouts(data, kwargs)
         super().__init__(data, sampler, input_nodes, **kwargs)

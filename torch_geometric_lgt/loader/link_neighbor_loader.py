@@ -5,7 +5,7 @@ import torch_geometric.loader
 from torch import Tensor
 from torch_geometric.data import Data
 
-from torch_geometric_lgt.loader._choice import with_sampler
+from torch_geometric_lgt.loader._choice import check_links, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
 from torch_geometric_lgt.loader._workers import WorkerLoader
@@ -31,11 +31,12 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
 
     Raises:
         ValueError: If :obj:`num_neighbors`, :obj:`time_attr`, :obj:`weight_attr` or another option
-            of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid, or
-            :obj:`edge_label_index` is missing for stores. If the data has neither :obj:`edge_index`
-            nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has both and they list the
-            edges in different orders. If features are sparse in another layout than COO, or in COO
-            with workers.
+            of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid. If
+            :obj:`edge_label_index` is missing for stores, or is no tensor ``[2, E]`` of ids with as
+            many labels. If the data has neither :obj:`edge_index` nor a
+            :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has both and they list the edges in
+            different orders. If features are sparse in another layout than COO, or in COO with
+            workers.
 
     Example:
         >>> import torch
@@ -61,6 +62,7 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
         self, data: Any, num_neighbors: list[int] | dict, edge_label_index: Any = None, **kwargs
     ) -> None:
         data = pair_of_stores(data)
+        check_links(edge_label_index, kwargs.get('edge_label'))
         if isinstance(data, tuple) and edge_label_index is None:
             raise ValueError(
                 "'edge_label_index' must be given for a feature store and a graph store (got None)"

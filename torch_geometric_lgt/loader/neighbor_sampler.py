@@ -18,6 +18,7 @@ from torch_geometric.sampler import (
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
+from torch_geometric_lgt._arguments import check_counts
 from torch_geometric_lgt.loader._edge_order import (
     SINGLE_EDGE_TYPE,
     SINGLE_NODE_TYPE,
@@ -130,6 +131,10 @@ class NeighborSampler(BaseSampler):
             else stored_graph(self.graph_store)
         )
         self.homogeneous = set(self.edges) == {SINGLE_EDGE_TYPE}
+        if not isinstance(num_neighbors, NumNeighbors):
+            is_dict = isinstance(num_neighbors, dict) and not self.homogeneous
+            for counts in num_neighbors.values() if is_dict else (num_neighbors,):
+                check_counts('num_neighbors', counts)
         numbers = (
             num_neighbors
             if isinstance(num_neighbors, NumNeighbors)

@@ -1,0 +1,64 @@
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from torch_geometric_lgt.loader import HGTLoader, LinkNeighborLoader, NeighborLoader
+
+EDGES = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 0, 2]])
+DATA = Data(x=torch.eye(4), edge_index=EDGES)
+
+
+def typed():
+    data = HeteroData({'user': {'x': torch.eye(4)}, 'item': {'x': torch.eye(4)}})
+    data['item', 'of', 'user'].edge_index = EDGES
+    return data
+
+
+@pytest.mark.parametrize('counts', [3, [2.5], {('a', 'to', 'a'): [2]}])
+def test_numbers_of_neighbors(counts):
+    message = "'num_neighbors' must be a list of whole numbers, one for each hop"
+    with pytest.raises(ValueError, match=message):
+        NeighborLoader(DATA, counts)
+
+
+@pytest.mark.parametrize('counts', [3, [2.5], {'user': [1], 'item': 1}])
+def test_numbers_of_samples(counts):
+    with pytest.raises(ValueError, match="'num_samples' must be a list of whole numbers, one for"):
+        HGTLoader(typed(), counts, 'user')
+
+
+@pytest.mark.parametrize('make', [NeighborLoader, HGTLoader])
+@pytest.mark.parametrize(
+    ('seeds', 'message'),
+    [
+        (None, r"\(got 'NoneType'\)"),
+        ('users', r"\(got 'users'\); did you mean 'user'\?"),
+        (('users', torch.arange(2)), r"\(got 'users'\); did you mean 'user'\?"),
+        (torch.arange(3), r"\(got 'Tensor'\)"),
+    ],
+)
+def test_seeds_of_a_graph_with_types(make, seeds, message):
+    data = typed()
+    with pytest.raises(ValueError, match=rf"'input_nodes' must be one of .*'item'\], .*{message}"):
+        make(data, [2], seeds)
+    assert data.node_types == ['user', 'item']
+    assert next(iter(make(data, [2], ('user', torch.arange(3)))))['user'].batch_size == 1
+
+
+@pytest.mark.parametrize(
+    ('links', 'labels', 'message'),
+    [
+        (EDGES.t(), None, r"'edge_label_index' .* \(got \[5, 2\]\); give its transpose, \.t\(\)"),
+        (EDGES[0], None, r"'edge_label_index' must have shape \[2, E\] \(got \[5\]\)"),
+        (EDGES.float(), None, r"'edge_label_index' must be a tensor .* \(got torch.float32\)"),
+        (EDGES.tolist(), None, r"'edge_label_index' must be a tensor .* \(got list\)"),
+        (EDGES, torch.ones(4), r"'edge_label' must have a label for each of 5 links \(got 4\)"),
+    ],
+)
+def test_links(links, labels, message):
+    """PyG's loader takes the first two rows, whatever the shape is."""
+    with pytest.raises(ValueError, match=message):
+        LinkNeighborLoader(DATA, [2], links, edge_label=labels)
+    if isinstance(links, torch.Tensor):
+        with pytest.raises(ValueError, match=message):
+            LinkNeighborLoader(typed(), [2], (('item', 'of', 'user'), links), edge_label=labels)
