@@ -62,3 +62,16 @@ def test_links(links, labels, message):
     if isinstance(links, torch.Tensor):
         with pytest.raises(ValueError, match=message):
             LinkNeighborLoader(typed(), [2], (('item', 'of', 'user'), links), edge_label=labels)
+
+
+def test_edges_that_are_missing():
+    data = typed()
+    data['user', 'knows', 'user'].edge_attr = torch.ones(2, 1)
+    message = r"have an 'edge_index' or an 'adj_t' .* neither for \('user', 'knows', 'user'\)"
+    for make in (NeighborLoader, HGTLoader):
+        with pytest.raises(ValueError, match=message):
+            make(data, [2], 'user')
+    nodes = Data(x=torch.eye(4))
+    assert next(iter(NeighborLoader(nodes, [2], batch_size=3))).num_nodes == 3
+    with pytest.raises(ValueError, match="'edge_label_index' must be given for data without edges"):
+        LinkNeighborLoader(nodes, [2])

@@ -117,7 +117,9 @@ def test_files_that_are_mapped_and_a_transform(tmp_path):
 def test_raises():
     with pytest.raises(ValueError, match="'data' must be a Data with 'edge_index'"):
         NodePartitionLoader(HeteroData(), 2)
-    with pytest.raises(ValueError, match="'batch_size' must be positive"):
+    with pytest.raises(ValueError, match=r"'batch_size' must be at least 1, .* \(got 2.0\)"):
+        NodePartitionLoader(graph(), 2.0)
+    with pytest.raises(ValueError, match="'batch_size' must be at least 1, a whole number"):
         NodePartitionLoader(graph(), 0)
     with pytest.raises(ValueError, match="'persistent_workers' must be False"):
         NodePartitionLoader(graph(), 2, num_workers=1, persistent_workers=True)

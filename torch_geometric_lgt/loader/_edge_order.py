@@ -28,9 +28,10 @@ def check_edges(data: Data | HeteroData) -> list[EdgeType]:
         ``[SINGLE_EDGE_TYPE]`` or an empty list.
 
     Raises:
-        ValueError: If an edge names a node that does not exist, or the data has an attribute
-            :obj:`adj`. If :obj:`adj_t` is no :class:`torch_sparse.SparseTensor`, or
-            :obj:`edge_index` lists its edges in another order.
+        ValueError: If an edge names a node that does not exist, an edge type of several has no
+            edges, or the data has an attribute :obj:`adj`. If :obj:`adj_t` is no
+            :class:`torch_sparse.SparseTensor`, or :obj:`edge_index` lists its edges in another
+            order.
     """
     if any('adj' in store for store in data.edge_stores):
         raise ValueError(
@@ -41,6 +42,11 @@ def check_edges(data: Data | HeteroData) -> list[EdgeType]:
         check_store(data._store, data.num_nodes, data.num_nodes)
         return [SINGLE_EDGE_TYPE] if 'adj_t' in data else []
     for (source, _, target), store in data.edge_items():
+        if 'edge_index' not in store and 'adj_t' not in store:
+            raise ValueError(
+                "'data' must have an 'edge_index' or an 'adj_t' for each edge type (got neither "
+                f'for {store._key})'
+            )
         check_store(store, data[source].num_nodes, data[target].num_nodes)
     return [kind for kind, store in data.edge_items() if 'adj_t' in store]
 

@@ -32,11 +32,11 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
     Raises:
         ValueError: If :obj:`num_neighbors`, :obj:`time_attr`, :obj:`weight_attr` or another option
             of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid. If
-            :obj:`edge_label_index` is missing for stores, or is no tensor ``[2, E]`` of ids with as
-            many labels. If the data has neither :obj:`edge_index` nor a
-            :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has both and they list the edges in
-            different orders. If features are sparse in another layout than COO, or in COO with
-            workers.
+            :obj:`edge_label_index` is missing for stores or data without edges, or is no tensor
+            ``[2, E]`` of ids with as many labels. If edges of a type are neither in
+            :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or those two
+            list them in different orders. If features are sparse in another layout than COO, or in
+            COO with workers.
 
     Example:
         >>> import torch
@@ -71,6 +71,10 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
             matrix: Any = data.get('adj_t')
             if hasattr(matrix, 'coo'):
                 edge_label_index = torch.stack(matrix.coo()[1::-1])
+            elif matrix is None:
+                raise ValueError(
+                    "'edge_label_index' must be given for data without edges (got None)"
+                )
         if isinstance(data, tuple) and isinstance(edge_label_index, Tensor):
             edge_label_index = None, edge_label_index  # PyG's form for edges of one type
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)

@@ -39,10 +39,10 @@ class NeighborLoader(WorkerLoader, torch_geometric.loader.NeighborLoader):
     Raises:
         ValueError: If :obj:`num_neighbors`, :obj:`time_attr`, :obj:`weight_attr` or another option
             of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid. If
-            :obj:`transform` reorders or drops the seed nodes of a batch. If the data has neither
-            :obj:`edge_index` nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has both and
-            they list the edges in different orders. If features are sparse in another layout than
-            COO, or in COO with workers.
+            :obj:`transform` reorders or drops the seed nodes of a batch. If edges of a type are
+            neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` :obj:`adj_t`,
+            or those two list them in different orders. If features are sparse in another layout
+            than COO, or in COO with workers.
 
     Example:
         >>> import torch

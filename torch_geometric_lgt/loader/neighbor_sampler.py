@@ -80,9 +80,9 @@ class NeighborSampler(BaseSampler):
             share. (default: :obj:`False`)
 
     Raises:
-        ValueError: If a node does not exist, or a sampled edge has no valid source. If the data has
-            neither :obj:`edge_index` nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has
-            both and they list the edges in different orders. If
+        ValueError: If a node does not exist, or a sampled edge has no valid source. If edges of a
+            type are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor`
+            :obj:`adj_t`, or those two list them in different orders. If
             :obj:`temporal_strategy` is unknown. If :obj:`time_attr` or :obj:`weight_attr` names no
             attribute of valid numbers, or is set for a pair of stores. If :obj:`time_attr` and
             :obj:`weight_attr` are both set with ``temporal_strategy='last'``.
@@ -132,8 +132,10 @@ class NeighborSampler(BaseSampler):
         )
         self.homogeneous = set(self.edges) == {SINGLE_EDGE_TYPE}
         if not isinstance(num_neighbors, NumNeighbors):
-            is_dict = isinstance(num_neighbors, dict) and not self.homogeneous
-            for counts in num_neighbors.values() if is_dict else (num_neighbors,):
+            lists = [num_neighbors]
+            if isinstance(num_neighbors, dict) and not self.homogeneous:
+                lists = [*num_neighbors.values()]
+            for counts in lists:
                 check_counts('num_neighbors', counts)
         numbers = (
             num_neighbors
