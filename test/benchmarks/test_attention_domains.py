@@ -9,7 +9,7 @@ from benchmarks import attention_domains
 from benchmarks.large_graphs.settings import DOMAINS
 
 
-def test_one_result_for_each_domain(monkeypatch, tmp_path, capsys):
+def test_one_result_for_each_domain(monkeypatch, constants, tmp_path, capsys):
     edges = torch.randint(60, (2, 200))
     data = Data(
         x=torch.randn(60, 5),
@@ -17,7 +17,7 @@ def test_one_result_for_each_domain(monkeypatch, tmp_path, capsys):
         y=torch.arange(60) % 3,
     )
     monkeypatch.setattr(attention_domains, 'load', lambda *_: data.clone())
-    monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')
+    constants(checkpoints=tmp_path / 'checkpoints')
     argv = [
         'x',
         '--dataset',

@@ -455,12 +455,12 @@ RUNS = {
 
 
 @pytest.mark.parametrize('name', RUNS)
-def test_results_are_looked_at_before_the_training(name, monkeypatch, tmp_path):
+def test_results_are_looked_at_before_the_training(name, monkeypatch, constants, tmp_path):
     script = import_module(f'benchmarks.{name}')
     folder = tmp_path / {'attention_domains': 'domains'}.get(name, name.removesuffix('.__main__'))
     folder.mkdir()
     (folder / 'other.json').write_text('[')
-    monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')
+    constants(checkpoints=tmp_path / 'checkpoints')
     monkeypatch.setattr(
         'benchmarks.common.training.Training.__init__',
         lambda *_, **__: pytest.fail('a training began'),

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from constants import set_constants
 from module_worker import run_module
 
 from benchmarks.common.command import ROOT
@@ -18,8 +19,7 @@ CASES = ('kernel-attention', 'sgformer')
 
 
 def run(tmp_path, monkeypatch, *arguments):
-    for module in ('common.training', 'recommendation.run'):
-        monkeypatch.setattr(f'benchmarks.{module}.CHECKPOINTS', tmp_path / 'checkpoints')
+    set_constants(monkeypatch.setattr, checkpoints=tmp_path / 'checkpoints')
     monkeypatch.setattr(
         'sys.argv', ['gpu', '--device', 'cpu', '--rehearse', '--output', str(tmp_path), *arguments]
     )

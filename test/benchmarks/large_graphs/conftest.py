@@ -9,9 +9,9 @@ N, E = 60, 240
 
 
 @pytest.fixture
-def ogb(monkeypatch, tmp_path):
+def ogb(monkeypatch, constants, tmp_path):
     """Fails where a question or a server is asked."""
-    monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')
+    constants(checkpoints=tmp_path / 'checkpoints')
     monkeypatch.setattr('builtins.input', lambda *_: pytest.fail('a question was asked'))
     monkeypatch.setattr(
         'urllib.request.urlopen', lambda *_, **__: pytest.fail('a server was asked')
