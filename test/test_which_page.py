@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from constants import set_constants
-from torch_geometric.nn import GCNConv, ResGatedGraphConv
+from torch_geometric.nn import GraphConv, ResGatedGraphConv
 
 from torch_geometric_lgt import nn
 from torch_geometric_lgt.functional import jaccard
@@ -48,7 +48,7 @@ ROWS = {
     'DIFFormerConv': (called, [partial(nn.DIFFormerConv, 8, 8, 2)]),
     'JaccardSubtractorConv': (with_jaccard, [partial(nn.JaccardSubtractorConv, 8, 8, 2)]),
     'MeanAttention': (called, [partial(nn.MeanAttention, 8, 8)]),
-    'GPSConv': (called, [partial(nn.GPSConv, 8, GCNConv(8, 8), 2, norm=None)]),
+    'GPSConv': (called, [partial(nn.GPSConv, 8, GraphConv(8, 8), 2, norm=None)]),
     'NodeFormer': (
         called,
         [partial(nn.NodeFormer, 8, 8, 3), partial(nn.NodeFormer, 8, 8, 3, num_gumbel_samples=0)],

@@ -277,9 +277,10 @@ def test_attention_scores_are_those_of_the_layers():
             {'conv': 'PointTransformerConv'},
         ),
         (r"'conv' must return 'hidden_channels' = 8 channels \(got 24", {'conv': 'MixHopConv'}),
-        (
+        pytest.param(
             r"'conv' must return 'hidden_channels' = 8 channels \(got tuple",
             {'conv': 'PANConv', 'conv_kwargs': {'filter_size': 2}},
+            marks=pytest.mark.sparse,
         ),
         ("'edge_channels' must be positive with conv='NNConv'", {'conv': 'NNConv'}),
         (
