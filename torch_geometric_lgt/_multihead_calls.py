@@ -22,6 +22,7 @@ class SelfAttention(Module):
     def __init__(self, module: MultiheadAttention) -> None:
         super().__init__()
         self.module, self.heads = module, module.num_heads
+        self.scale = module.head_dim**-0.25
 
     def lin_query(self, x: Tensor) -> Tensor:
         return self._project(0, x)
@@ -38,13 +39,13 @@ class SelfAttention(Module):
         return linear(x, weight.chunk(3)[part], bias)
 
     def query_scales(self) -> list[float]:
-        return [self.module.head_dim**-0.25] * self.heads
+        return [self.scale] * self.heads
 
     def attention_scores(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         r"""Computes the weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`."""
         targets, row = edge_index[1].unique(return_inverse=True)
         q, k = (
-            part.unflatten(1, (self.heads, -1)) * self.module.head_dim**-0.25
+            part.unflatten(1, (self.heads, -1)) * self.scale
             for part in (self.lin_query(x[targets]), self.lin_key(x))
         )
         logits = torch.einsum('ihc,jhc->ijh', q, k)

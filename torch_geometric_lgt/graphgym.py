@@ -187,8 +187,8 @@ class GraphGymLayer(torch.nn.Module):
     before batch normalisation, unless ``cfg.lgt.bias`` is set.
 
     The layers :obj:`gps_conv` and :obj:`global_attention` have the message passing that
-    ``cfg.lgt.conv`` names, with the arguments ``cfg.lgt.conv_kwargs``. It gets the edge features
-    of ``cfg.lgt.edge_channels``. The latter is PyG's
+    ``cfg.lgt.conv`` names, with the arguments ``cfg.lgt.conv_kwargs`` and the edge features of
+    ``cfg.lgt.edge_channels``. The layer :obj:`global_attention` is PyG's
     :class:`~torch_geometric.nn.GPSConv` with the attention that ``cfg.lgt.attention`` names, with
     the arguments ``cfg.lgt.attention_kwargs``. See :meth:`set_lgt_config` for ``cfg.lgt``.
 

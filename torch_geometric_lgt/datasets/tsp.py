@@ -93,9 +93,9 @@ class TSPDataset(GeneratedDataset):
         with :obj:`generator`.
 
         They have the attributes of the stored graphs, :obj:`x`, :obj:`edge_index`, :obj:`edge_attr`
-        and :obj:`y`, without transforms and filter. The constructor stores the graphs
-        of ``numpy.random.default_rng([seed, number])``, with the number 0 of train, 1 of val and 2
-        of test. joblib starts a process for each processor.
+        and :obj:`y`, without transforms and filter. The constructor stores the graphs of
+        ``numpy.random.default_rng([seed, number])``, with the number 0 of train, 1 of val and 2 of
+        test. joblib starts a process for each processor.
 
         Raises:
             ImportError: If joblib is missing, at the call. If elkai, which finds the tours, is

@@ -24,8 +24,7 @@ def gaussian_projection(
     :obj:`"simplex"` the rows of :math:`\mathbf{S}` are the vertices of a regular simplex: unit
     vectors with pairwise inner products :math:`-1/(C-1)` (Eq. 7 of `"Masked Graph Transformer for
     Large-Scale Recommendation" <https://arxiv.org/abs/2405.04028>`_). The last block may have fewer
-    than :math:`C` rows. :obj:`"positive"` draws independent standard
-    normal rows, without blocks.
+    than :math:`C` rows. :obj:`"positive"` draws independent standard normal rows, without blocks.
 
     Args:
         num_features (int): Number of rows :math:`M`.
