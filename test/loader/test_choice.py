@@ -48,8 +48,8 @@ def test_seeds_of_a_graph_with_types(make, seeds, message):
 @pytest.mark.parametrize(
     ('links', 'labels', 'message'),
     [
-        (EDGES.t(), None, r"'edge_label_index' .* \(got \[5, 2\]\); give its transpose, \.t\(\)"),
-        (EDGES[0], None, r"'edge_label_index' must have shape \[2, E\] \(got \[5\]\)"),
+        (EDGES.t(), None, r"'edge_label_index' must have .* \(got \(5, 2\)\); transpose it"),
+        (EDGES[0], None, r"'edge_label_index' must have shape \[2, E\] \(got \(5,\)\)"),
         (EDGES.float(), None, r"'edge_label_index' must be a tensor .* \(got torch.float32\)"),
         (EDGES.tolist(), None, r"'edge_label_index' must be a tensor .* \(got list\)"),
         (EDGES, torch.ones(4), r"'edge_label' must have a label for each of 5 links \(got 4\)"),

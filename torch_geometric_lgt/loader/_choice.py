@@ -9,6 +9,7 @@ from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt.functional.neighbors.edges import check_edge_shape
 from torch_geometric_lgt.loader._attributes import check_layouts
 from torch_geometric_lgt.loader._edge_order import check_edges
 from torch_geometric_lgt.loader._temporal import check_strategy
@@ -65,11 +66,7 @@ def check_links(edge_label_index: Any, edge_label: Any) -> None:
     if not isinstance(index, Tensor) or index.is_floating_point():
         form = index.dtype if isinstance(index, Tensor) else type(index).__name__
         raise ValueError(f"'edge_label_index' must be a tensor of node ids [2, E] (got {form})")
-    if index.dim() != 2 or index.size(0) != 2:
-        hint = '; give its transpose, .t()' if index.dim() == 2 and index.size(1) == 2 else ''
-        raise ValueError(
-            f"'edge_label_index' must have shape [2, E] (got {list(index.shape)}){hint}"
-        )
+    check_edge_shape(index, 'edge_label_index')
     if isinstance(edge_label, Tensor) and edge_label.size(0) != index.size(1):
         raise ValueError(
             f"'edge_label' must have a label for each of {index.size(1)} links (got "
