@@ -223,6 +223,7 @@ def count_nodes(out):
     return len(seen)
 
 
+@pytest.mark.counted
 def test_calls_and_operations_of_a_small_graph(calls):
     """Most of the time of a small graph: it took 627 calls and 75 operations before both were
     counted. The bounds leave room for versions of Python and PyTorch."""
