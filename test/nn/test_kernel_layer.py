@@ -130,6 +130,19 @@ def test_compiled_code_serves_every_size(kind):
             torch.testing.assert_close(compiled(x, **extra(n)), layer(x, **extra(n)))
 
 
+@pytest.mark.parametrize('conv', [KernelAttentionConv(8, 8), SGFormerConv(8, 8, norm='row')])
+@pytest.mark.parametrize(
+    ('batch', 'num_graphs'), [((None, [0, 1]), '1 and 2'), (([0, 1, 2], None), '3 and 1')]
+)
+def test_sources_and_targets_have_as_many_graphs(conv, batch, num_graphs):
+    batch = tuple(None if ids is None else torch.tensor(ids) for ids in batch)
+    match = (
+        rf"^'batch' must have as many graphs of sources as of targets \(got {num_graphs}\); give"
+    )
+    with pytest.raises(ValueError, match=match):
+        conv((torch.randn(3, 8), torch.randn(2, 8)), batch=batch)
+
+
 def test_state_of_other_graphs_is_refused():
     conv, x = KernelAttentionConv(8, 8, heads=2), torch.randn(12, 8)
     batch = torch.arange(12) % 3

@@ -189,8 +189,8 @@ def test_inputs_that_do_not_fit_each_other(changed, message):
         (([0, 0, 2], [1]), 5, [2, 0, 1, 0, 0], [0, 1, 0, 0, 0]),
         (([], [1]), None, [0, 0], [0, 1]),
         (([], []), None, [], []),
-        (([1, 1], None), None, [0, 2], [3]),
-        ((None, [1, 1]), None, [3], [0, 2]),
+        (([0, 0, 0], None), None, [3], [3]),
+        ((None, [0, 0]), None, [3], [2]),
     ],
 )
 def test_graphs_of_sources_and_targets(batch, batch_size, sources, targets):
@@ -198,6 +198,18 @@ def test_graphs_of_sources_and_targets(batch, batch_size, sources, targets):
     num_nodes = [3 if part is None else part.numel() for part in batch]
     actual = node_pair(batch, *num_nodes, batch_size, torch.device('cpu'))
     assert [part.sizes.tolist() for part in actual] == [sources, targets]
+
+
+@pytest.mark.parametrize(
+    ('batch', 'num_graphs'), [(([1, 1], None), '2 and 1'), ((None, [1, 1]), '1 and 2')]
+)
+def test_other_numbers_of_graphs_of_sources_and_targets(batch, num_graphs):
+    batch = tuple(part if part is None else torch.tensor(part) for part in batch)
+    match = (
+        rf"^'batch' must have as many graphs of sources as of targets \(got {num_graphs}\); give"
+    )
+    with pytest.raises(ValueError, match=match):
+        node_pair(batch, 2, 2, None, torch.device('cpu'))
 
 
 def test_queries_of_another_number_without_a_batch_read_all_keys():

@@ -164,7 +164,14 @@ def node_pair(
         ids = (part for part in (source_batch, target_batch) if part.numel() > 0)
         batch_size = max((int(part.max()) + 1 for part in ids), default=0)
     sources = segments(source_batch, num_src, batch_size, device)
-    return sources, segments(target_batch, num_dst, batch_size, device)
+    targets = segments(target_batch, num_dst, batch_size, device)
+    num_graphs = sources.sizes.size(0), targets.sizes.size(0)
+    if num_graphs[0] != num_graphs[1]:
+        raise ValueError(
+            "'batch' must have as many graphs of sources as of targets (got "
+            f'{num_graphs[0]} and {num_graphs[1]}); give the graph ids of both'
+        )
+    return sources, targets
 
 
 def attend(
