@@ -3,6 +3,7 @@
 import pytest
 import torch
 from constants import BY_OPERATORS
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
@@ -58,8 +59,12 @@ CALLS = {
     'MGFormer': (MGFormer(5, 7, 6), lambda model, x: model.get_embedding(EDGES) * x.mean()),
 }
 MESSAGE = (
-    r'of torch_geometric_lgt has first derivatives only, no gradients of gradients .* '
-    r'torch_geometric_lgt.testing.dense'
+    r"^'\w+' of torch_geometric_lgt has first derivatives only, no gradients of gradients .* "
+    r'torch_geometric_lgt.testing.dense, .* take finite differences of gradients in float64$'
+)
+BATCHES = (
+    r"^'\w+' of torch_geometric_lgt has one gradient at a time, .* call torch\.autograd\.grad for "
+    r'each, as torch\.autograd\.functional\.jacobian does with vectorize=False$'
 )
 
 
@@ -75,6 +80,20 @@ def test_gradients_of_gradients_name_what_to_use(name):
     torch.testing.assert_close(grad, plain)
     with pytest.raises(RuntimeError, match=MESSAGE):
         grad.square().sum().backward()
+
+
+class Watched(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **(kwargs or {}))
+
+
+def test_gradients_of_gradients_in_a_mode_that_watches_operators():
+    """PyTorch's dispatcher then calls the operators, which have rules of their own."""
+    layer, x = KernelAttentionConv(6, 4), torch.randn(12, 6, requires_grad=True)
+    with Watched():
+        (grad,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match=MESSAGE):
+            grad.sum().backward()
 
 
 @pytest.mark.parametrize('is_small', [False, True], ids=['operators', 'formulas'])
@@ -111,7 +130,7 @@ def test_batches_of_gradients_name_what_to_use(name, constants):
     layer, call = CALLS[name]
     x = torch.randn(12, 6, requires_grad=True)
     for compute in batches_of_gradients(call(layer, x).sum(0), x):
-        with pytest.raises(NotImplementedError, match=r'call torch\.autograd\.grad for each'):
+        with pytest.raises(NotImplementedError, match=BATCHES):
             compute()
 
 

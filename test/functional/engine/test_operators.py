@@ -4,7 +4,7 @@ import weakref
 import pytest
 import torch
 
-from torch_geometric_lgt.functional import AttentionState, kernel_attention
+from torch_geometric_lgt.functional import AttentionState, kernel_attention, linear_attention
 from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional.attention.kernel import stores_states
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
@@ -133,13 +133,19 @@ def test_function_transforms_are_refused(transform, through_state):
         transform(run, torch.randn(5, H, C))
 
 
-def test_forward_mode_is_refused():
-    x = torch.randn(5, H, C)
-    with (
-        torch.autograd.forward_ad.dual_level(),
-        pytest.raises(
+@pytest.mark.parametrize('which', range(3), ids='qkv')
+@pytest.mark.parametrize(
+    'attention',
+    [lambda *args: kernel_attention(*args, 'elu'), linear_attention],
+    ids=['kernel', 'linear'],
+)
+def test_forward_mode_is_refused(attention, which):
+    inputs = [torch.randn(5, H, C) for _ in range(3)]
+    with torch.autograd.forward_ad.dual_level():
+        torch.testing.assert_close(attention(*inputs), attention(*inputs))
+        inputs[which] = torch.autograd.forward_ad.make_dual(inputs[which], inputs[which])
+        with pytest.raises(
             NotImplementedError,
             match=r'^attention states have derivatives in reverse mode only: .* or torch.func$',
-        ),
-    ):
-        kernel_attention(torch.autograd.forward_ad.make_dual(x, x), x, x, 'elu')
+        ):
+            attention(*inputs)
