@@ -26,6 +26,12 @@ def test_projection_geometry_in_blocks(geometry):
         torch.testing.assert_close(block @ block.t(), expected, atol=1e-12, rtol=0)
 
 
+def test_independent_rows_are_not_drawn_in_blocks():
+    generators = torch.Generator().manual_seed(0), torch.Generator().manual_seed(0)
+    expected = torch.randn(11, 4, dtype=torch.float64, generator=generators[0])
+    assert torch.equal(gaussian_projection(11, 4, 'positive', generators[1]), expected)
+
+
 @pytest.mark.parametrize('geometry', ['positive', 'orthogonal', 'simplex'])
 def test_projection_norms_and_seed(geometry):
     draw = gaussian_projection(4000, 16, geometry, torch.Generator().manual_seed(0))

@@ -116,3 +116,15 @@ def test_small_graphs_have_reverse_mode_only(name):
     conv = LAYERS[name](6, 4, norm='frobenius')
     with pytest.raises(NotImplementedError, match='reverse mode only'):
         torch.func.grad(lambda x: conv(x).sum())(torch.randn(20, 6))
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_states_of_row_norms_have_no_squares_of_queries(name):
+    """Rows are divided one by one; only Frobenius norms are those of all queries."""
+    x = torch.randn(20, 6)
+    by_norm = {
+        norm: LAYERS[name](6, 4, norm=norm).attention_state(x).detach()
+        for norm in ('row', 'frobenius')
+    }
+    assert float(by_norm['row'].query_squares.abs().sum()) == 0
+    assert float(by_norm['frobenius'].query_squares.min()) > 0

@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from torch_geometric_lgt.functional._engine.dispatch import is_paired, is_plain, saves_products
+from torch_geometric_lgt.functional._engine.dispatch import (
+    backend_of,
+    is_paired,
+    is_plain,
+    saves_products,
+)
 from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.functional.segment import Segments
 
@@ -93,3 +98,15 @@ def test_products_of_columns_are_used_for_large_inputs(device, most):
     )
     assert saves_products(small)
     assert not saves_products(large)
+
+
+def test_triton_kernels_compute_both_passes_of_keys_and_queries(constants):
+    constants(fused_devices=('meta',))
+    softmax = inputs(4, 'meta', kind='softmax', projection=torch.ones(4, CHANNELS, device='meta'))
+    backend = backend_of(softmax, CHANNELS)
+    assert [part.__name__ for part in backend] == [
+        'FusedKeys',
+        'FusedKeyGrads',
+        'FusedQueries',
+        'FusedQueryGrads',
+    ]

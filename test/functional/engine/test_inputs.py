@@ -88,3 +88,8 @@ def test_parameters_of_half_precision_take_part_in_single():
     )
     values = LinearInput(**{name: parts[name] for name in ('x', 'weight', 'bias')}).aligned()
     assert [part.dtype for part in (values.x, values.weight, values.bias)] == [HALF, SINGLE, SINGLE]
+
+
+def test_a_weight_of_half_precision_without_a_bias_takes_part_in_single():
+    part = LinearInput(x=torch.ones(2, 3), weight=torch.ones(4, 3, dtype=HALF))
+    assert part.aligned().weight.dtype == SINGLE

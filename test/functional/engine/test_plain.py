@@ -58,6 +58,21 @@ def test_formulas_give_what_operators_give(name, batch, calls, constants):
     check(LAYERS[name]().double(), x, BATCHES[batch], calls, constants)
 
 
+@pytest.mark.parametrize('name', LAYERS)
+def test_padding_of_a_small_graph_reads_no_other_graph(name, calls):
+    layer, x, batch = (
+        LAYERS[name]().double(),
+        torch.randn(6, 6).double(),
+        torch.arange(6).clamp(max=2) // 2,
+    )
+    x[2:] = torch.nan
+    degree = [torch.arange(6)] if isinstance(layer, DegreeMaskedAttention) else []
+    out = layer(x, *degree, batch=batch)
+    assert out[2:].isnan().all()
+    torch.testing.assert_close(out[:2], layer(x[:2], *(part[:2] for part in degree)))
+    assert len(calls) == 2
+
+
 @pytest.mark.parametrize('bad', [torch.nan, torch.inf])
 @pytest.mark.parametrize('name', LAYERS)
 def test_graphs_without_sources_or_targets_read_no_other_graph(name, bad, calls):

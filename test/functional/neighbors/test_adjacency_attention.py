@@ -4,7 +4,10 @@ from gradients import assert_same_gradients, gradients
 
 from torch_geometric_lgt.functional import gaussian_projection
 from torch_geometric_lgt.functional.neighbors import adjacency_attention as module
-from torch_geometric_lgt.functional.neighbors.adjacency_attention import adjacency_attention
+from torch_geometric_lgt.functional.neighbors.adjacency_attention import (
+    adjacency_attention,
+    adjacency_scores,
+)
 from torch_geometric_lgt.testing import dense
 
 DOUBLE = torch.float64
@@ -108,6 +111,10 @@ def test_left_out_arguments_and_the_rows_of_a_chunk(monkeypatch, constants):
     plain = adjacency_attention(q, k, v, edges, projection=projection)
     assert torch.equal(
         plain, adjacency_attention(q, k, v, edges, 'softmax', projection, scale=1.0, power=3.0)
+    )
+    assert torch.equal(
+        adjacency_scores(q, k, edges, projection=projection),
+        adjacency_scores(q, k, edges, 'softmax', projection, scale=1.0, power=3.0),
     )
     steps, chunked_map = set(), module.chunked_map
     monkeypatch.setattr(

@@ -3,7 +3,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional.inputs import LinearInput
-from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention, row_normalized
+from torch_geometric_lgt.functional.neighbors.edge_attention import (
+    edge_attention,
+    edge_distances,
+    row_normalized,
+    softmax_weight,
+)
+from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 
 
@@ -50,3 +56,43 @@ def test_scores_that_are_all_zero_are_equal_weights():
         [0.25],
         [0.75],
     ]
+
+
+@pytest.mark.parametrize('normalize', [row_normalized, softmax_weight])
+def test_weights_of_edges_are_rounded_to_the_precision_of_the_scores(normalize):
+    edge_index, score = torch.tensor([[0, 1, 2], [0, 0, 1]]), torch.tensor([[1.0], [3.0], [2.0]])
+    weight = torch.tensor([0.5, 2.0, 1.0])
+    actual = normalize(score, edge_index, 2, weight.double())
+    assert actual.dtype == torch.float32
+    assert torch.equal(actual, normalize(score, edge_index, 2, weight))
+
+
+def test_distances_count_a_difference_and_a_sum_for_each_channel():
+    q, k = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True)
+    edge_index = torch.tensor([[0, 1, 4], [0, 0, 2]])
+    with FlopCounterMode(display=False) as counter:
+        distances = edge_distances(k, q, edge_index, 2)
+    assert counter.get_total_flops() == 2 * 3 * 4
+    with FlopCounterMode(display=False) as counter:
+        distances.sum().backward()
+    assert counter.get_total_flops() == 2 * 3 * 4
+
+
+def test_targets_that_are_left_out_while_a_cuda_graph_is_captured(monkeypatch):
+    """Their number is not known then: all are computed, and theirs are set aside."""
+    edges, mask = torch.tensor([[0, 1, 2, 3], [0, 0, 1, 2]]), torch.tensor([True, False, True])
+    x_src, x_dst, value = torch.randn(4, 6), torch.randn(3, 6), torch.randn(4, 6)
+    queries, keys = LinearInput(x=x_dst), LinearInput(x=x_src)
+    attention = edge_attention(queries, keys, value, sorted_edges(edges, 4, 3), mask, 2)
+    scores = [edge_scores(queries, keys, value, edges, mask, 2, is_far) for is_far in (True, False)]
+    for module in ('edge_attention', 'edge_scores'):
+        monkeypatch.setattr(
+            f'torch_geometric_lgt.functional.neighbors.{module}.is_capturing', lambda: True
+        )
+    captured = edge_attention(queries, keys, value, sorted_edges(edges, 4, 3), mask, 2)
+    torch.testing.assert_close(captured, attention)
+    assert captured[1].abs().max() == 0
+    for is_far, expected in zip((True, False), scores, strict=True):
+        torch.testing.assert_close(
+            edge_scores(queries, keys, value, edges, mask, 2, is_far), expected
+        )

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 from torch._dynamo.exc import TorchDynamoException
@@ -8,6 +10,8 @@ from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_t
 
 from torch_geometric_lgt.functional import attention_distance, jaccard, minhash_jaccard
 from torch_geometric_lgt.functional.neighbors.edges import (
+    check_edge_shape,
+    check_edge_type,
     check_edge_weight,
     edge_list,
     sorted_edges,
@@ -357,3 +361,40 @@ def test_sorted_edges_are_contiguous_for_edges_that_are_not(ordered):
 def test_sparse_tensors_that_are_no_matrix_are_refused_by_name(shape):
     with pytest.raises(ValueError, match=r"'edge_index' must have shape \[2, E\] \(got"):
         sorted_edges(torch.ones(shape).to_sparse(), 4, 4)
+
+
+def test_values_of_a_matrix_keep_their_precision():
+    value = torch.tensor([1 / 3, 2.0], dtype=torch.float64)
+    matrix = torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]]), value, (2, 2))
+    assert torch.equal(weighted_edges(matrix, 2, 2)[1], value)
+
+
+def test_no_edges_with_weights_are_refused_without_bounds():
+    edges = sorted_edges(torch.zeros(2, 0, dtype=torch.long), 2, 2, edge_weight=torch.ones(0))
+    message = (
+        "'edge_index' must have no weights other than 1, which are not used here; give the edges "
+        '[2, E] alone'
+    )
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        edge_list(edges, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ('shape', 'hint'), [((2,), '; one'), ((3, 2), '; transpose it'), ((3, 1, 2), '')]
+)
+def test_tensors_that_are_no_list_of_edges_are_named(shape, hint):
+    message = f"'adj' must have shape [2, E] (got {shape}){hint}"
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        check_edge_shape(torch.ones(shape), 'adj', '; one')
+
+
+def test_what_is_no_tensor_is_named():
+    message = "'adj' must be a tensor [2, E] or a sparse matrix (got None); one"
+    with pytest.raises(TypeError, match=f'^{re.escape(message)}$'):
+        check_edge_type(None, 'adj', '; one')
+
+
+def test_a_sparse_matrix_with_ids_beyond_the_nodes_is_named():
+    matrix = torch.sparse_coo_tensor(torch.tensor([[0], [4]]), torch.ones(1), (5, 5))
+    with pytest.raises(ValueError, match=r"^'adj' must hold source ids from 0 to 2 \(got 4 to 4"):
+        edge_list(matrix, 3, 3, 'adj')

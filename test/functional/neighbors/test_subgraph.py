@@ -1,7 +1,7 @@
 import torch
 
 from torch_geometric_lgt.functional.inputs import LinearInput
-from torch_geometric_lgt.functional.neighbors.subgraph import expand_rows
+from torch_geometric_lgt.functional.neighbors.subgraph import expand_rows, linear_grads
 
 
 def test_half_precision_is_projected_in_single_and_expanded_in_half():
@@ -14,3 +14,9 @@ def test_half_precision_is_projected_in_single_and_expanded_in_half():
     back = expand_rows(torch.tensor([[3.0]]), torch.tensor([1]), x.new_empty(2, 0))
     assert (back.tolist(), back.dtype) == ([[0], [3]], torch.bfloat16)
     assert expand_rows(torch.ones(1, 1), None, x).dtype == torch.bfloat16
+
+
+def test_gradients_of_values_without_a_weight_are_those_of_the_chosen_rows():
+    x, nodes = torch.ones(3, 1), torch.tensor([2, 0])
+    grads = linear_grads(torch.tensor([[5.0], [7.0]]), LinearInput(x=x[nodes]), nodes, x)
+    assert {name: grad.tolist() for name, grad in grads.items()} == {'x': [[7], [0], [5]]}

@@ -120,7 +120,7 @@ def root(degree: Tensor) -> Tensor:
 
 
 def weight_of_degrees(
-    edge_index: Tensor, pair: Sequence[Tensor], dtype: torch.dtype, weight: Tensor | float = 1.0
+    edge_index: Tensor, pair: Sequence[Tensor], dtype: torch.dtype, weight: Tensor | float
 ) -> Tensor:
     source, target = (root(part.to(dtype))[ids] for part, ids in zip(pair, edge_index, strict=True))
     return (weight / source / target)[:, None]
