@@ -18,7 +18,11 @@ class Part(NamedTuple):
     bias: DifferentiableOrNone
 
 
-def make_class():
+X, Y, BIAS, SIZES = torch.ones(2), torch.zeros(3), torch.ones(1), torch.tensor([2])
+
+
+@pytest.fixture
+def cls():
     class Example(Arguments):
         one: Part
         two: Part
@@ -34,17 +38,12 @@ def make_class():
     return Example
 
 
-Example = make_class()
-X, Y, BIAS, SIZES = torch.ones(2), torch.zeros(3), torch.ones(1), torch.tensor([2])
-
-
-def example(two=Y):
+def example(cls, two=Y):
     options = {'count': 3, 'heads': 2, 'scale': 0.5, 'name': 'a', 'exact': True, 'constant': None}
-    return Example(one=Part(X, BIAS), two=Part(two, None), nodes=Axis(SIZES), **options)
+    return cls(one=Part(X, BIAS), two=Part(two, None), nodes=Axis(SIZES), **options)
 
 
-def test_the_schema_names_each_value():
-    cls = make_class()
+def test_the_schema_names_each_value(cls):
     expected = (
         'Tensor one_x, Tensor? one_bias, Tensor? two_x, Tensor? two_bias, Tensor nodes_sizes, '
         'Tensor? nodes_order, SymInt count'
@@ -60,30 +59,30 @@ def test_the_schema_names_each_value():
     ]
 
 
-def test_unpacked_arguments_equal_the_packed_ones():
-    values = example().pack()
+def test_unpacked_arguments_equal_the_packed_ones(cls):
+    values = example(cls).pack()
     assert values == [X, BIAS, Y, None, SIZES, None, 3, 2, 0.5, 'a', True, None]
-    assert Example.unpack(values) == example()
+    assert cls.unpack(values) == example(cls)
 
 
-def test_a_shared_tensor_is_passed_once():
-    values = example(two=X).pack()
+def test_a_shared_tensor_is_passed_once(cls):
+    values = example(cls, two=X).pack()
     assert values[0] is X
     assert values[2] is None
-    assert Example.unpack(values).two.x is X
-    assert example(two=X.clone()).pack()[2] is not None
+    assert cls.unpack(values).two.x is X
+    assert example(cls, two=X.clone()).pack()[2] is not None
 
 
-def test_gradients_are_packed_by_name():
-    grads = Example.pack_gradients({'one': {'x': Y, 'bias': None}, 'two': {'bias': BIAS}}, X)
+def test_gradients_are_packed_by_name(cls):
+    grads = cls.pack_gradients({'one': {'x': Y, 'bias': None}, 'two': {'bias': BIAS}}, X)
     assert [grad.numel() for grad in grads] == [3, 0, 0, 1]
     assert grads[3] is BIAS
     with pytest.raises(KeyError, match=r"Example has no gradient for \['nodes.sizes', 'scale'\]"):
-        Example.pack_gradients({'scale': X, 'nodes': {'sizes': X}}, X)
+        cls.pack_gradients({'scale': X, 'nodes': {'sizes': X}}, X)
 
 
-def test_arguments_are_frozen_and_made_by_keywords():
+def test_arguments_are_frozen_and_made_by_keywords(cls):
     with pytest.raises(AttributeError, match='cannot assign'):
-        example().heads = 3
+        example(cls).heads = 3
     with pytest.raises(TypeError, match='positional'):
-        Example(X)
+        cls(X)

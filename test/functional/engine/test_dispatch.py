@@ -63,7 +63,8 @@ def test_small_graphs_of_a_gpu_are_computed_by_formulas(sizes, kind, expected, c
 def test_samples_are_computed_by_operators():
     nodes, sampled = Segments(torch.tensor([2]), None), inputs(2, samples=2)
     assert not is_plain(sampled, sampled, CHANNELS, nodes, nodes)
-    assert not is_paired(sampled, CHANNELS, 8, 0, 2)
+    assert not is_paired(sampled, CHANNELS, 8, 1, 2)
+    assert is_paired(inputs(2), CHANNELS, 8, 1, 2)
 
 
 @pytest.mark.parametrize(
