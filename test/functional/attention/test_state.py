@@ -89,7 +89,8 @@ def test_raises(conv, x):
     state = conv.attention_state(x)
     with pytest.raises(ValueError, match="'other' must have"):
         state.merge(conv.attention_state(x, BATCH))
-    with pytest.raises(ValueError, match="'other' must have the graphs"):
+    sizes = "'other' must have the graphs, heads, features, channels and samples of AttentionState"
+    with pytest.raises(ValueError, match=f'^{sizes}\\(graphs=3, .* \\(got A.*=1, .*\\)\\)$'):
         conv.attention_state(x, BATCH).without(state)
     with pytest.raises(ValueError, match="'state' must have"):
         KernelAttentionConv(6, 8, heads=4).double()(x, state=state)

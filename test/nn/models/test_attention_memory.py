@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 from gradients import gradients, leaves_of
@@ -60,6 +62,20 @@ def read(model, batch, memory):
         num_keys=nodes.numel(),
     )
     return nodes, out[: nodes.numel()]
+
+
+def test_states_of_a_model_of_another_width_are_named():
+    x, edge_index = torch.randn(4, 5), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+    model, other = DIFFormer(5, 8, 3, num_layers=1).eval(), DIFFormer(5, 6, 3, num_layers=1)
+    states = [other.convs[0].attention_state(torch.randn(7, 6))]
+    message = (
+        "'states[0]' must have the graphs, heads, features, channels and samples of "
+        'AttentionState(graphs=1, heads=1, features=9, channels=8, rank=1) (got '
+        'AttentionState(graphs=1, heads=1, features=7, channels=6, rank=1)); give states that '
+        'attention_memory of this model builds'
+    )
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        model(x, edge_index, states=states)
 
 
 @pytest.mark.parametrize('name', MODELS)

@@ -254,12 +254,7 @@ class AttentionState:
             >>> torch.equal(merged.sums, AttentionState.from_keys(k, v, 'relu').sums)
             True
         """
-        shapes = [(each.sums.shape, each.rank, each.samples) for each in (self, other)]
-        if shapes[0] != shapes[1]:
-            raise ValueError(
-                "'other' must have the graphs, heads, features, channels and samples of this "
-                f'state (got {other} and {self})'
-            )
+        check_mergeable('other', other, self)
         maximum = torch.maximum(self.maximum, other.maximum)
         ours, theirs = (
             state.sums * (state.maximum - maximum).exp().unsqueeze(-1) for state in (self, other)
@@ -549,6 +544,17 @@ def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
         inputs, mask=None, projection=None, kind='values', noise=None, samples=1, self_value=None
     )
     return build_state(plain, no_values(plain), nodes).squares
+
+
+def check_mergeable(name: str, value: AttentionState, state: AttentionState, fix: str = '') -> None:
+    r"""Raises a ValueError, which calls :obj:`value` by :obj:`name` and ends in :obj:`fix`, unless
+    it has the sizes of :obj:`state`."""
+    expected, actual = ((each.sums.shape, each.rank, each.samples) for each in (state, value))
+    if actual != expected:
+        raise ValueError(
+            f"'{name}' must have the graphs, heads, features, channels and samples of {state} "
+            f'(got {value}){fix}'
+        )
 
 
 def check_readable(state: AttentionState, queries: KernelInput, nodes: Segments) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import ModuleList
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.attention.state import check_mergeable
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._graph_context import Edges, GraphContext
@@ -154,7 +155,10 @@ class LayerwiseModel(StreamedModel):
         if context.states is None:
             return state
         number = len(self._present_attentions(index))
-        return context.states[number].merge(state).to(state.sums.dtype)
+        other = context.states[number]
+        fix = '; give states that attention_memory of this model builds'
+        check_mergeable(f'states[{number}]', other, state, fix)
+        return other.merge(state).to(state.sums.dtype)
 
     def attention_scores(
         self,
