@@ -18,18 +18,41 @@ def nearest_name(name: Any, names: Iterable[Any]) -> str:
     return f'; did you mean {texts[nearest[0]]!r}?' if nearest else ''
 
 
-def check_whole(name: str, value: Any, least: int) -> None:
-    r"""Checks that the argument called :obj:`name` is a whole number of at least :obj:`least`. A
-    boolean is no number.
+def check_choice(
+    name: str, value: Any, choices: Iterable[Any], others: str = '', hint: str = ''
+) -> None:
+    r"""Checks that the argument called :obj:`name` is one of :obj:`choices`. The message ends in
+    :obj:`hint`, or asks for the most similar name. The text :obj:`others` follows the choices, such
+    as ``' or a layer'``.
 
     Raises:
         ValueError: If :obj:`value` is anything else.
     """
+    choices = tuple(choices)
+    if value not in choices:
+        raise ValueError(
+            f"'{name}' must be one of {', '.join(map(repr, choices))}{others} (got {value!r})"
+            f'{hint or nearest_name(value, choices)}'
+        )
+
+
+def is_whole(value: Any, least: int) -> bool:
+    r"""Tells whether :obj:`value` is a whole number of at least :obj:`least`, of Python, NumPy or
+    PyTorch. A boolean is no number."""
     try:
-        fits = not isinstance(value, bool) and operator.index(value) >= least
+        return not isinstance(value, bool) and operator.index(value) >= least
     except TypeError:
-        fits = False
-    if not fits:
+        return False
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    r"""Checks that the argument called :obj:`name` is a whole number of at least :obj:`least`
+    (:meth:`is_whole`).
+
+    Raises:
+        ValueError: If :obj:`value` is anything else.
+    """
+    if not is_whole(value, least):
         raise ValueError(f"'{name}' must be at least {least}, a whole number (got {value!r})")
 
 

@@ -22,7 +22,7 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import FeatureEncoder
 
-from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt._arguments import check_choice, nearest_name
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
     DegreeMaskedAttention,
@@ -80,11 +80,7 @@ class _PaddedGPSConv(torch.nn.Module):
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        if attention not in ATTENTIONS:
-            raise ValueError(
-                f"'attention' must be one of {', '.join(ATTENTIONS)} (got {attention!r})"
-                f'{nearest_name(attention, ATTENTIONS)}'
-            )
+        check_choice('attention', attention, ATTENTIONS)
         layer: Any = ATTENTIONS[attention]
         sizes = [channels] if 'channels' in inspect.signature(layer).parameters else 2 * [channels]
         self.gps = torch_geometric.nn.GPSConv(channels, cast(Any, conv), **kwargs)

@@ -211,11 +211,12 @@ def test_compiles_after_the_first_input(make):
 def test_other_sizes_are_refused(channels):
     for make in (KernelAttentionConv, DIFFormerConv, SGFormerConv, JaccardSubtractorConv):
         with pytest.raises(
-            ValueError, match="'in_channels' must be positive or -1, or a pair of these"
+            ValueError,
+            match="'in_channels' must be a positive whole number or -1, or a pair",
         ):
             make(channels, 8)
     for make in (NodeFormer, DIFFormer, SGFormer, LiteGT):
-        with pytest.raises(ValueError, match="'in_channels' must be positive, or -1"):
+        with pytest.raises(ValueError, match="'in_channels' must be a positive whole number, or"):
             make(channels, 8, 3)
 
 

@@ -143,7 +143,7 @@ def test_sources_and_targets_have_positions(name):
             ),
         ),
         (
-            "'position_channels' must not be negative",
+            "'position_channels' must be at least 0",
             lambda: SGFormerConv(F, 8, position_channels=-1),
         ),
         (

@@ -442,7 +442,7 @@ def test_raises_and_repr():
     assert repr(LaplacianPE(3)) == "LaplacianPE(3, normalization='sym', attr_name='laplacian_pe')"
     with pytest.raises(ValueError, match="'k' must be at least 1"):
         LaplacianPE(0)
-    with pytest.raises(ValueError, match="'normalization' must be 'sym' or 'rw'"):
+    with pytest.raises(ValueError, match="'normalization' must be one of 'sym', 'rw'"):
         LaplacianPE(1, 'none')
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from tqdm import tqdm
 
-from torch_geometric_lgt._arguments import check_whole
+from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt._io import DTYPES, cached_tensors, raw_bytes
 from torch_geometric_lgt.datasets._split import check_seed
 
@@ -45,10 +45,7 @@ class GeneratedDataset(InMemoryDataset):
         pre_transform: Callable | None,
         pre_filter: Callable | None,
     ) -> None:
-        if split not in SPLITS:
-            raise ValueError(
-                f"'split' must be one of {', '.join(map(repr, SPLITS))} (got {split!r})"
-            )
+        check_choice('split', split, SPLITS)
         if num_graphs is not None:
             check_whole('num_graphs', num_graphs, 1)
         check_seed(seed)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch_geometric.data import HeteroData, InMemoryDataset
 
-from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt._arguments import check_choice, nearest_name
 from torch_geometric_lgt.datasets._interaction_files import Ids, find, other_files, read
 from torch_geometric_lgt.datasets._sources import SOURCES, fetch, warn_of_others
 from torch_geometric_lgt.datasets._split import SPLITS, assign_splits, check_ratios, check_seed
@@ -105,8 +105,7 @@ class InteractionDataset(InMemoryDataset):
     ) -> None:
         if not isinstance(name, str | os.PathLike):
             raise ValueError(f"'name' must be the name of a data set (got {name!r})")
-        if split not in METHODS:
-            raise ValueError(f"'split' must be one of {METHODS} (got {split!r})")
+        check_choice('split', split, METHODS)
         check_ratios(ratios)
         check_seed(seed)
         is_list = isinstance(columns, (tuple, list))

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.datasets._generated import GeneratedDataset, one_hot
 
 SIZES = (5, 35)
@@ -75,8 +76,7 @@ class SBMDataset(GeneratedDataset):
         pre_transform: Callable | None = None,
         pre_filter: Callable | None = None,
     ) -> None:
-        if name not in ('PATTERN', 'CLUSTER'):
-            raise ValueError(f"'name' must be 'PATTERN' or 'CLUSTER' (got {name!r})")
+        check_choice('name', name, ('PATTERN', 'CLUSTER'))
         held_out = 2000 if name == 'PATTERN' else 1000
         self.sizes = {'train': 10_000, 'val': held_out, 'test': held_out}
         super().__init__(root, name, split, num_graphs, seed, transform, pre_transform, pre_filter)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.feature_maps import MAPS, Map
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
@@ -207,15 +207,12 @@ def kernel_input(
             f'queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})'
         )
     if feature_map not in MAPS or not MAPS[feature_map].is_public:
-        known = tuple(name for name, each in MAPS.items() if each.is_public)
+        known = [name for name, each in MAPS.items() if each.is_public]
         geometries = (
-            "the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a "
+            "; the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a "
             'projection'
         )
-        raise ValueError(
-            f"'feature_map' must be one of {known}; {geometries} (got {feature_map!r})"
-            f'{nearest_name(feature_map, known)}'
-        )
+        check_choice('feature_map', feature_map, known, geometries)
     has_projection = MAPS[feature_map].has_projection
     if has_projection != (projection is not None):
         need = (

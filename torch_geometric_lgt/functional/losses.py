@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.utils import scatter
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.feature_maps import unit_rows
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype, without_autocast
 
@@ -151,8 +152,7 @@ def alignment_uniformity(
         >>> alignment_uniformity(x, -x, weight=0.5, variant='paper')  # 4 + uniformity(x, 1)
         tensor(1.6600)
     """
-    if variant not in ('directau', 'paper'):
-        raise ValueError(f"'variant' must be 'directau' or 'paper' (got {variant!r})")
+    check_choice('variant', variant, ('directau', 'paper'))
     temperature, share = (2.0, 0.5) if variant == 'directau' else (1.0, 1.0)
     return alignment(x, y) + weight * share * (
         uniformity(x, temperature) + uniformity(y, temperature)

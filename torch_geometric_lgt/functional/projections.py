@@ -5,6 +5,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt._arguments import check_choice
+
 
 def gaussian_projection(
     num_features: int,
@@ -57,10 +59,7 @@ def gaussian_projection(
         raise ValueError(
             f"'num_features' and 'channels' must be positive (got {num_features} and {channels})"
         )
-    if geometry not in ('positive', 'orthogonal', 'simplex'):
-        raise ValueError(
-            f"'geometry' must be 'positive', 'orthogonal' or 'simplex' (got {geometry!r})"
-        )
+    check_choice('geometry', geometry, ('positive', 'orthogonal', 'simplex'))
     if geometry == 'simplex' and channels == 1:
         raise ValueError(
             "'geometry' = 'simplex' needs at least 2 channels (got 1); use 'orthogonal'"

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.neighbors.hops import ranges
 from torch_geometric_lgt.functional.numerics import (
     chunk_elements,
@@ -62,10 +63,8 @@ def checked_rule(rule: str | float) -> str | float:
     if rule in ('inner', 'cosine'):
         return rule
     if isinstance(rule, bool) or not isinstance(rule, Real) or not math.isfinite(rule):
-        raise ValueError(
-            "'scoring' must be 'inner', 'cosine' or a finite exponent of the items' degrees (got "
-            f'{rule!r})'
-        )
+        others = ", or a finite exponent of the items' degrees"
+        check_choice('scoring', rule, ('inner', 'cosine'), others)
     return float(rule) or 'cosine'
 
 

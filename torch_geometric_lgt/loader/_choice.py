@@ -13,7 +13,7 @@ from torch_geometric_lgt.functional.neighbors.edges import check_edge_shape
 from torch_geometric_lgt.loader._attributes import check_layouts
 from torch_geometric_lgt.loader._edge_order import check_edges
 from torch_geometric_lgt.loader._temporal import check_strategy
-from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler
+from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler, checked_subgraph_type
 
 OPTIONS = (
     'replace',
@@ -120,7 +120,7 @@ def _make_sampler(
 def _needs_own_sampler(arguments: dict[str, Any]) -> bool:
     r"""Returns whether the arguments have times together with weights or with induced subgraphs,
     which no compiled sampler takes."""
-    kind = SubgraphType(arguments.get('subgraph_type', 'directional'))
+    kind = checked_subgraph_type(arguments.get('subgraph_type', 'directional'))
     is_induced = kind == SubgraphType.induced or not arguments.get('directed', True)
     has_weights = arguments.get('weight_attr') is not None
     return arguments.get('time_attr') is not None and (has_weights or is_induced)

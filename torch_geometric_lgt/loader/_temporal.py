@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.loader._edge_order import SINGLE_NODE_TYPE
 
 STRATEGIES = ('uniform', 'last')
@@ -17,10 +18,7 @@ def check_strategy(temporal_strategy: str) -> None:
     Raises:
         ValueError: If the name is unknown.
     """
-    if temporal_strategy not in STRATEGIES:
-        raise ValueError(
-            f"'temporal_strategy' must be 'uniform' or 'last' (got {temporal_strategy!r})"
-        )
+    check_choice('temporal_strategy', temporal_strategy, STRATEGIES)
 
 
 def check_attributes(

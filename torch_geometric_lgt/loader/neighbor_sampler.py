@@ -18,7 +18,7 @@ from torch_geometric.sampler import (
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
-from torch_geometric_lgt._arguments import check_counts
+from torch_geometric_lgt._arguments import check_choice, check_counts
 from torch_geometric_lgt.loader._edge_order import (
     SINGLE_EDGE_TYPE,
     SINGLE_NODE_TYPE,
@@ -32,6 +32,17 @@ from torch_geometric_lgt.loader._sorted_edges import pair_of_stores, sorted_grap
 from torch_geometric_lgt.loader._temporal import check_attributes, check_strategy, seed_times
 
 NO_EDGES = (np.empty(0, np.int64),) * 3  # rows, columns and ids
+
+
+def checked_subgraph_type(subgraph_type: SubgraphType | str) -> SubgraphType:
+    r"""Returns the type of subgraphs that :obj:`subgraph_type` names.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    if not isinstance(subgraph_type, SubgraphType):
+        check_choice('subgraph_type', subgraph_type, [kind.value for kind in SubgraphType])
+    return SubgraphType(subgraph_type)
 
 
 class NeighborSampler(BaseSampler):
@@ -118,7 +129,7 @@ class NeighborSampler(BaseSampler):
         if not isinstance(replace, bool):
             raise ValueError(f"'replace' must be a boolean (got {replace!r})")
         data = pair_of_stores(data)
-        self.replace, self.subgraph_type = replace, SubgraphType(subgraph_type)
+        self.replace, self.subgraph_type = replace, checked_subgraph_type(subgraph_type)
         self.is_temporal, self.last = time_attr is not None, temporal_strategy == 'last'
         self.disjoint = disjoint or self.is_temporal
         check_strategy(temporal_strategy)

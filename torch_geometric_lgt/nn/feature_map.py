@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt.functional.feature_maps import MAPS, Map
 from torch_geometric_lgt.functional.projections import gaussian_projection
 
@@ -13,6 +13,18 @@ EXPONENTIAL_MAPS = ('positive', 'orthogonal', 'simplex')
 RANDOM_MAPS = (*EXPONENTIAL_MAPS, 'fourier')
 PLAIN_MAPS = ('elu', 'relu', 'focused')
 LEARNED_MAPS = ('learned',)
+
+
+def check_kind(name: str, kind: Any, others: str = '') -> None:
+    r"""Checks that the argument called :obj:`name` is the name of a feature map. The message puts
+    :obj:`others` after the names.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    softmax = "; 'simplex', 'orthogonal' and 'positive' estimate a softmax"
+    hint = softmax if kind == 'softmax' else ''
+    check_choice(name, kind, RANDOM_MAPS + PLAIN_MAPS + LEARNED_MAPS, others, hint)
 
 
 class FeatureMap(torch.nn.Module):
@@ -75,15 +87,9 @@ class FeatureMap(torch.nn.Module):
         heads: int = 1,
     ) -> None:
         super().__init__()
-        names = RANDOM_MAPS + PLAIN_MAPS + LEARNED_MAPS
-        if kind not in names:
-            hint = nearest_name(kind, names)
-            if kind == 'softmax':
-                hint = "; 'simplex', 'orthogonal' and 'positive' estimate a softmax"
-            raise ValueError(
-                f"'feature_map', the 'kind' of a FeatureMap, must be one of {names} (got {kind!r})"
-                f'{hint}'
-            )
+        check_kind('kind', kind)
+        check_whole('channels', channels, 1)
+        check_whole('heads', heads, 1)
         if kind == 'simplex' and channels == 1:
             raise ValueError(
                 "'simplex' needs at least 2 channels per head (got 1): use fewer 'heads' or "
@@ -94,6 +100,8 @@ class FeatureMap(torch.nn.Module):
                 f"'num_features' must be None for the feature map {kind!r}, which has one feature "
                 f'per channel (got {num_features})'
             )
+        if num_features is not None:
+            check_whole('num_features', num_features, 1)
         if not power >= 1:
             raise ValueError(f"'power' must be at least 1 (got {power})")
         self.kind, self.channels, self.power, self.heads = kind, channels, power, heads

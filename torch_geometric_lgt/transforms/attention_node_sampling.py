@@ -3,6 +3,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.neighbors.jaccard import check_neighbors
 from torch_geometric_lgt.functional.neighbors.node_sampling import (
     MEASURES,
@@ -78,8 +79,7 @@ class AttentionNodeSampling(BaseTransform):
     ) -> None:
         if not factor > 0:
             raise ValueError(f"'factor' must be positive (got {factor})")
-        if measure not in MEASURES:
-            raise ValueError(f"'measure' must be 'jaccard' or 'lse' (got {measure!r})")
+        check_choice('measure', measure, MEASURES)
         check_neighbors(neighbors)
         check_name(attr_name, optional=False)
         check_edge_type(edge_type)

@@ -11,7 +11,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
-from torch_geometric_lgt._arguments import check_whole
+from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt.functional.neighbors.jaccard import neighborhoods
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 from torch_geometric_lgt.transforms._cache import cached
@@ -123,8 +123,7 @@ class LaplacianPE(BaseTransform):
         edge_type: EdgeType | None = None,
     ) -> None:
         check_whole('k', k, 1)
-        if normalization not in ('sym', 'rw'):
-            raise ValueError(f"'normalization' must be 'sym' or 'rw' (got {normalization!r})")
+        check_choice('normalization', normalization, ('sym', 'rw'))
         check_name(attr_name, optional=True)
         self.k = k
         self.normalization = normalization

@@ -6,7 +6,7 @@ import torch
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, kernel_input
 
 HALF, SINGLE = torch.bfloat16, torch.float32
-KNOWN = "('softmax', 'fourier', 'relu', 'focused', 'values', 'elu', 'logits', 'assignment')"
+KNOWN = "'softmax', 'fourier', 'relu', 'focused', 'values', 'elu', 'logits', 'assignment'"
 GEOMETRIES = (
     "the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a projection"
 )

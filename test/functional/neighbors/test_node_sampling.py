@@ -89,7 +89,7 @@ def test_nodes_without_neighbours_are_farthest(measure):
 
 
 def test_raises():
-    with pytest.raises(ValueError, match="'measure' must be 'jaccard' or 'lse'"):
+    with pytest.raises(ValueError, match="'measure' must be one of 'jaccard', 'lse'"):
         attention_distance(torch.tensor([[0], [1]]), 2, 'degree')
     with pytest.raises(ValueError, match="'neighbors' must be one of 'all', 'in', 'out'"):
         attention_distance(torch.tensor([[0], [1]]), 2, neighbors='both')

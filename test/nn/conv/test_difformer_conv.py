@@ -147,7 +147,7 @@ def test_repr():
 
 def test_raises():
     x = torch.randn(12, 6)
-    with pytest.raises(ValueError, match="'kernel' must be 'simple' or 'sigmoid'"):
+    with pytest.raises(ValueError, match="'kernel' must be one of 'simple', 'sigmoid'"):
         DIFFormerConv(6, 8, kernel='softmax')
     with pytest.raises(ValueError, match="'edge_index' must be given"):
         DIFFormerConv(6, 8)(x)

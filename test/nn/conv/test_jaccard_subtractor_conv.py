@@ -372,7 +372,7 @@ def test_compiles_without_a_break(kernel):
         ({'heads': 6}, "'heads' must divide 'out_channels'"),
         ({'kernel': 'cosine'}, "'kernel' must be one or two of"),
         ({'kernel': ('mean', 'mean', 'mean')}, "'kernel' must be one or two of"),
-        ({'edge_channels': -1}, "'edge_channels' must not be negative"),
+        ({'edge_channels': -1}, "'edge_channels' must be at least 0"),
         (
             {'kernel': ('mean', 'jaccard'), 'edge_channels': 2},
             r"'edge_channels' must be 0 for kernels without queries and keys, .* \(got 2\)",

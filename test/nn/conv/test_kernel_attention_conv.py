@@ -309,9 +309,9 @@ def test_one_head_compiles_without_graph_break():
     ('arguments', 'message'),
     [
         ({'heads': 3}, "'heads' must divide 'out_channels'"),
-        ({'heads': 0}, "'heads' must divide 'out_channels'"),
+        ({'heads': 0}, "'heads' must be at least 1"),
         ({'feature_map': 'softmax'}, r"\(got 'softmax'\); 'simplex', .* estimate a softmax"),
-        ({'feature_map': 'cosine'}, "'feature_map', the 'kind' of a FeatureMap, must be one of"),
+        ({'feature_map': 'cosine'}, "'feature_map' must be one of"),
         ({'feature_map': 'elu', 'num_features': 8}, "'num_features' must be None"),
         ({'heads': 2, 'key_channels': 3}, "'heads' must divide 'key_channels'"),
         ({'value_projection': False}, "'value_projection' = False needs"),
@@ -327,7 +327,7 @@ def test_one_head_compiles_without_graph_break():
         ({'num_gumbel_samples': -1}, "'num_gumbel_samples' must be at least 0"),
         (
             {'num_gumbel_samples': 2, 'feature_map': 'elu'},
-            "'num_gumbel_samples' must be at least 0, and 0 unless",
+            "'num_gumbel_samples' must be 0 unless",
         ),
         ({'gumbel_evaluation': 'mean'}, "'gumbel_evaluation' must be"),
         ({'relational_order': -1}, "'relational_order' must be at least 0"),

@@ -223,9 +223,9 @@ def test_attention_scores_are_those_of_the_layers():
 @pytest.mark.parametrize(
     ('message', 'options'),
     [
-        ("'in_channels' must be positive", {'in_channels': 0}),
-        ("'hidden_channels' must be positive", {'hidden_channels': 0}),
-        ("'num_layers' must be positive", {'num_layers': 0}),
+        ("'in_channels' must be a positive whole number", {'in_channels': 0}),
+        ("'hidden_channels' must be at least 1", {'hidden_channels': 0}),
+        ("'num_layers' must be at least 1", {'num_layers': 0}),
         (r"'conv' must be the name .* did you mean 'GCNConv'\?", {'conv': 'gcnconv'}),
         (r"'conv' must be the name .* did you mean 'SAGEConv'\?", {'conv': 'SageConv'}),
         (r"'conv' must be the name .* \(got 'GCN'\); did you mean 'GCNConv'\?", {'conv': 'GCN'}),
@@ -252,9 +252,9 @@ def test_attention_scores_are_those_of_the_layers():
         ),
         ("'attn_type' must not be 'degree_masked'", {'attn_type': 'degree_masked'}),
         ("'num_local_layers' must be at least 1", {'gate': True, 'attn_type': None}),
-        ("'num_local_layers' must not be negative", {'num_local_layers': -1}),
-        ("'edge_channels' must not be negative", {'edge_channels': -1}),
-        (r"encodings\['pe'\]' must be positive", {'encodings': {'pe': 0}}),
+        ("'num_local_layers' must be at least 0", {'num_local_layers': -1}),
+        ("'edge_channels' must be at least 0", {'edge_channels': -1}),
+        (r"encodings\['pe'\]' must be at least 1", {'encodings': {'pe': 0}}),
         (
             r"'encodings' must be a dictionary .*, such as {'laplacian_pe': 10} \(got \['pe'\]\)",
             {'encodings': ['pe']},

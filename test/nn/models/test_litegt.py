@@ -238,10 +238,10 @@ def test_narrow_heads_have_weights():
         ({'reduce': True}, r"'heads' must divide .* 8 and 4 of 'hidden_channels' \(got 8 and 16\)"),
         ({'hidden_channels': 2, 'heads': 1, 'reduce': True}, r'1 and 0 .* \(got 1 and 2\)'),
         ({'dropout': 1.0}, "'dropout' must be"),
-        ({'pe_channels': -1}, "'pe_channels' must not be negative"),
-        ({'edge_channels': -1}, "'edge_channels' must not be negative"),
+        ({'pe_channels': -1}, "'pe_channels' must be at least 0"),
+        ({'edge_channels': -1}, "'edge_channels' must be at least 0"),
         ({'kernel': ('mean', 'jaccard'), 'edge_channels': 1}, "'edge_channels' must be 0"),
-        ({'out_channels': 0}, "'out_channels' must be positive"),
+        ({'out_channels': 0}, "'out_channels' must be at least 1"),
     ],
 )
 def test_raises_when_made(options, message):

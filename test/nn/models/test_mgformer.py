@@ -281,12 +281,12 @@ def test_unknown_rules_end_in_an_error():
     model = make()
     for rule in ('dot', float('nan'), float('inf'), True, None, torch.tensor(0.1)):
         with pytest.raises(
-            ValueError, match="'scoring' must be 'inner', 'cosine' or a finite exponent"
+            ValueError, match="'scoring' must be one of 'inner', 'cosine', or a finite exponent"
         ):
             model.scoring = rule
         if rule is not None:
             with pytest.raises(
-                ValueError, match="'scoring' must be 'inner', 'cosine' or a finite exponent"
+                ValueError, match="'scoring' must be one of 'inner', 'cosine', or a finite exponent"
             ):
                 model.recommend(scoring=rule)
     assert model.scoring == 'inner'

@@ -132,13 +132,13 @@ def test_trains_on_separable_classes():
 
 def test_repr_and_errors():
     assert repr(make()) == 'NodeFormer(6, 4, 3, num_layers=2)'
-    with pytest.raises(ValueError, match="'num_layers' must be positive"):
+    with pytest.raises(ValueError, match="'num_layers' must be at least 1"):
         make(num_layers=0)
-    with pytest.raises(ValueError, match="'num_readout_layers' must be positive"):
+    with pytest.raises(ValueError, match="'num_readout_layers' must be at least 1"):
         make(num_readout_layers=0)
     with pytest.raises(ValueError, match="'dropout' must be at least 0"):
         make(dropout=1.0)
-    with pytest.raises(ValueError, match="'hidden_channels' must be positive"):
+    with pytest.raises(ValueError, match="'hidden_channels' must be at least 1"):
         NodeFormer(6, 0, 3)
     with pytest.raises(ValueError, match="'x' must have shape"):
         make()(torch.randn(8, 5), EDGES)

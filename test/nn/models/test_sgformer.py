@@ -217,11 +217,11 @@ def test_independent_of_the_batch_where_the_model_of_pyg_is_not():
         ({'beta': -0.1}, "'beta' must be from 0 to 1"),
         ({'aggregate': 'max'}, "'aggregate' must be"),
         ({'gnn_input': 'x'}, "'gnn_input' must be"),
-        ({'gnn_residual': 'first'}, "'gnn_residual' must be False, True or 'initial'"),
+        ({'gnn_residual': 'first'}, "'gnn_residual' must be one of False, True, 'initial'"),
         ({'gnn_input': 'input', 'gnn_use_init': True}, "'gnn_input' must be 'hidden' with"),
         ({'gnn_input': 'input', 'gnn_residual': 'initial'}, "'gnn_input' must be 'hidden' with"),
         ({'norm': 'max'}, "'norm' must be one of"),
-        ({'gnn_num_layers': 0}, "'gnn_num_layers' must be positive"),
+        ({'gnn_num_layers': 0}, "'gnn_num_layers' must be at least 1"),
     ],
 )
 def test_raises(options, message):

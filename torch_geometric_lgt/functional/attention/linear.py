@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional._engine import plain
 from torch_geometric_lgt.functional._engine.custom_op import is_eager, reverse_mode_only
 from torch_geometric_lgt.functional._engine.dispatch import is_plain, saves_products
@@ -241,8 +242,7 @@ def linear_kind(norm: str, self_term: bool) -> str:
     Raises:
         ValueError: If :obj:`norm` is unknown.
     """
-    if norm not in NORMS:
-        raise ValueError(f"'norm' must be one of {NORMS} (got {norm!r})")
+    check_choice('norm', norm, NORMS)
     if self_term:
         return 'unit' if norm == 'row' else 'values'
     return 'biased_unit' if norm == 'row' else 'biased'

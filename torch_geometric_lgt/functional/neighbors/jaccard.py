@@ -4,7 +4,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from torch_geometric_lgt._arguments import check_whole
+from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt.functional.neighbors.common_neighbors import common_neighbors
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.typing import Adj
@@ -173,10 +173,7 @@ def check_neighbors(neighbors: str) -> None:
     Raises:
         ValueError: If it is not.
     """
-    if neighbors not in NEIGHBORS:
-        raise ValueError(
-            f"'neighbors' must be one of {', '.join(map(repr, NEIGHBORS))} (got {neighbors!r})"
-        )
+    check_choice('neighbors', neighbors, NEIGHBORS)
 
 
 def _checked(edge_index: Adj, pairs: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor]:

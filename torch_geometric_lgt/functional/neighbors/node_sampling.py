@@ -3,6 +3,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.functional.neighbors.jaccard import jaccard_of, neighborhoods
 from torch_geometric_lgt.functional.segment import node_to_graph, segments
@@ -55,8 +56,7 @@ def attention_distance(
         >>> attention_distance(edge_index, num_nodes=5)
         tensor([   -inf,  0.0000, -0.4431,  0.0000,    -inf], dtype=torch.float64)
     """
-    if measure not in MEASURES:
-        raise ValueError(f"'measure' must be 'jaccard' or 'lse' (got {measure!r})")
+    check_choice('measure', measure, MEASURES)
     edges = edge_list(edge_index, num_nodes, num_nodes)
     pointer, neighbor = neighborhoods(edges, num_nodes, neighbors)
     degree = np.diff(pointer)

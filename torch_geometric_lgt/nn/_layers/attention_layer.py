@@ -12,7 +12,9 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_channels,
     check_dense,
     check_features,
+    check_heads,
     check_not_negative,
+    check_sizes,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import initialize, linear_part, make_linear
 from torch_geometric_lgt.typing import Batch, PairTensor
@@ -66,8 +68,9 @@ class AttentionLayer(MessagePassing):
         super().__init__(aggr=None)
         self.explain = False  # explainers skip the layer, which has no messages to mask
         self.source_channels, self.target_channels = check_channels(in_channels)
-        if heads < 1 or out_channels < 1 or (concat and out_channels % heads != 0):
-            raise ValueError(f"'heads' must divide 'out_channels' (got {heads} and {out_channels})")
+        check_sizes(heads=heads, out_channels=out_channels)
+        if concat:
+            check_heads(heads, out_channels, 'out_channels')
         if not value_projection and self.source_channels != out_channels:
             raise ValueError(
                 "'value_projection' = False needs as many 'in_channels' as 'out_channels' (got "
@@ -80,8 +83,7 @@ class AttentionLayer(MessagePassing):
         self.head_channels = out_channels // heads if concat else out_channels
         width = self.head_channels * heads
         key_width = width if key_channels is None else key_channels
-        if key_width < 1 or key_width % heads != 0:
-            raise ValueError(f"'heads' must divide 'key_channels' (got {heads} and {key_channels})")
+        check_heads(heads, key_width, 'key_channels')
         self.head_key_channels = key_width // heads
         check_not_negative(position_channels=position_channels)
         if position_channels > 0 and not value_projection:

@@ -7,25 +7,24 @@ from torch import Tensor
 from torch.nn import Linear
 from torch.nn.modules.lazy import LazyModuleMixin
 
+from torch_geometric_lgt._arguments import check_whole, is_whole
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_shape, check_edge_type
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 
 
 def check_sizes(**sizes: int) -> None:
-    r"""Raises a ValueError if a keyword has a value below 1; the message names the first such
-    keyword."""
+    r"""Raises a ValueError unless each keyword is a whole number of at least 1; the message names
+    the first that is not."""
     for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"'{name}' must be positive (got {size})")
+        check_whole(name, size, 1)
 
 
 def check_not_negative(**numbers: int) -> None:
-    r"""Raises a ValueError if a keyword has a value below 0; the message names the first such
-    keyword."""
+    r"""Raises a ValueError unless each keyword is a whole number of at least 0; the message names
+    the first that is not."""
     for name, number in numbers.items():
-        if number < 0:
-            raise ValueError(f"'{name}' must not be negative (got {number})")
+        check_whole(name, number, 0)
 
 
 def check_rates(**rates: float) -> None:
@@ -38,27 +37,32 @@ def check_rates(**rates: float) -> None:
 
 def check_width(in_channels: int) -> None:
     r"""Raises a ValueError unless :obj:`in_channels`, the input channels of a model, is a positive
-    int or -1 (read from the first input)."""
-    if not isinstance(in_channels, int) or (in_channels < 1 and in_channels != -1):
+    whole number or -1 (read from the first input)."""
+    if not _is_width(in_channels):
         raise ValueError(
-            "'in_channels' must be positive, or -1 for the size of the first input (got "
-            f'{in_channels})'
+            "'in_channels' must be a positive whole number, or -1 for the size of the first input "
+            f'(got {in_channels!r})'
         )
 
 
 def check_channels(in_channels: int | tuple[int, int]) -> tuple[int, int]:
-    r"""Returns the input channels as a pair (sources, targets); a single int stands for both.
+    r"""Returns the input channels as a pair (sources, targets); a single number stands for both.
 
     Raises:
         ValueError: If there are not two sizes, or a size is neither positive nor -1.
     """
-    pair = (in_channels, in_channels) if isinstance(in_channels, int) else tuple(in_channels)
-    if len(pair) != 2 or any(size < 1 and size != -1 for size in pair):
+    is_pair = isinstance(in_channels, (tuple, list))
+    pair = tuple(in_channels) if is_pair else (in_channels, in_channels)
+    if len(pair) != 2 or not all(_is_width(size) for size in pair):
         raise ValueError(
-            "'in_channels' must be positive or -1, or a pair of these for sources and targets (got "
-            f'{in_channels})'
+            "'in_channels' must be a positive whole number or -1, or a pair of these for sources "
+            f'and targets (got {in_channels!r})'
         )
     return pair
+
+
+def _is_width(size: Any) -> bool:
+    return is_whole(size, -1) and size != 0
 
 
 def check_dense(x: Tensor) -> None:
@@ -76,8 +80,9 @@ def check_dense(x: Tensor) -> None:
 
 def check_heads(heads: int, channels: int, name: str = 'hidden_channels') -> None:
     r"""Raises a ValueError unless the number of heads divides the :obj:`channels`, the argument
-    :obj:`name` of a model or layer."""
-    if heads < 1 or channels % heads != 0:
+    :obj:`name` of a model or layer, and both are positive whole numbers."""
+    check_sizes(heads=heads, **{name: channels})
+    if channels % heads != 0:
         raise ValueError(f"'heads' must divide {name!r} (got {heads} and {channels})")
 
 

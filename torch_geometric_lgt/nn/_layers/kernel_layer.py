@@ -23,7 +23,7 @@ from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
 from torch_geometric_lgt.nn._layers.linear_parts import linear_part
-from torch_geometric_lgt.nn.feature_map import FeatureMap
+from torch_geometric_lgt.nn.feature_map import FeatureMap, check_kind
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 TINY_TEMPERATURE = 1e-30
@@ -55,6 +55,8 @@ class KernelLayer(AttentionLayer):
                 f'{temperature})'
             )
         self.temperature = temperature
+        if not isinstance(feature_map, torch.nn.Module):
+            check_kind('feature_map', feature_map, ' or a module')
         self.feature_map = (
             FeatureMap(feature_map, self.head_key_channels, num_features, heads=heads)
             if isinstance(feature_map, str)

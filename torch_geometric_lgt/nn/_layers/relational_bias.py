@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.utils import scatter
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import first_hop, hops, weighted_hop
@@ -38,12 +39,8 @@ class RelationalBias(torch.nn.Module):
 
     def __init__(self, order: int, heads: int, source: str, weight: str) -> None:
         super().__init__()
-        if source not in ('value', 'output'):
-            raise ValueError(f"'relational_input' must be 'value' or 'output' (got {source!r})")
-        if weight not in ('sigmoid', 'identity'):
-            raise ValueError(
-                f"'relational_weight' must be 'sigmoid' or 'identity' (got {weight!r})"
-            )
+        check_choice('relational_input', source, ('value', 'output'))
+        check_choice('relational_weight', weight, ('sigmoid', 'identity'))
         self.order, self.source, self.kind = order, source, weight
         self.weight = Parameter(torch.empty(order, heads))
         self.neighbor_sum = NeighborSum()

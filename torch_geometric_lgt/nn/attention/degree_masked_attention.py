@@ -13,7 +13,11 @@ from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.numerics import without_autocast
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.functional.tracing import may_read_values
-from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_heads
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_devices,
+    check_heads,
+    check_not_negative,
+)
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, linear_part
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
@@ -89,8 +93,7 @@ class DegreeMaskedAttention(KernelLayer):
         value_projection: bool = False,
         key_channels: int | None = None,
     ) -> None:
-        if max_degree < 0:
-            raise ValueError(f"'max_degree' must be at least 0 (got {max_degree})")
+        check_not_negative(max_degree=max_degree)
         check_heads(heads, channels, 'channels')
         super().__init__(
             channels,

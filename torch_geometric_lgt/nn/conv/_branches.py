@@ -5,6 +5,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors.edge_attention import (
     edge_distances,
@@ -99,10 +100,12 @@ def kernel_pair(kernel: str | tuple[str, str]) -> tuple[str, str]:
         ValueError: If there are not two kernels, or one is unknown.
     """
     kernels = ('softmax', kernel) if isinstance(kernel, str) else tuple(kernel)
-    if len(kernels) != 2 or any(name not in KERNELS for name in kernels):
+    if len(kernels) != 2:
         raise ValueError(
             f"'kernel' must be one or two of {', '.join(map(repr, KERNELS))} (got {kernel!r})"
         )
+    for name in kernels:
+        check_choice('kernel', name, KERNELS, ', or two of them')
     return kernels
 
 

@@ -1,6 +1,7 @@
 # N nodes (N_s source, N_t target), E pairs, H heads.
 from torch import Tensor
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.attention.sigmoid import sigmoid_attention, sigmoid_scores
@@ -103,8 +104,7 @@ class DIFFormerConv(LinearLayer):
         value_projection: bool = True,
         position_channels: int = 0,
     ) -> None:
-        if kernel not in ('simple', 'sigmoid'):
-            raise ValueError(f"'kernel' must be 'simple' or 'sigmoid' (got {kernel!r})")
+        check_choice('kernel', kernel, ('simple', 'sigmoid'))
         super().__init__(
             in_channels,
             out_channels,

@@ -11,7 +11,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
 from torch_geometric.utils import to_dense_batch
 
-from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
@@ -71,11 +71,7 @@ def make_attention(
         elif attn_type is not None:
             check_batch_arguments('attn_type', attn_type)
         return attn_type
-    if attn_type not in ATTENTIONS:
-        raise ValueError(
-            f"'attn_type' must be one of {', '.join(map(repr, ATTENTIONS))}, None or a layer (got "
-            f'{attn_type!r}){similar_attention(attn_type, ATTENTIONS)}'
-        )
+    check_attention(attn_type, ATTENTIONS, ', None or a layer')
     try:
         return ATTENTIONS[attn_type](channels, heads, **(attn_kwargs or {}))
     except TypeError as error:
@@ -94,12 +90,16 @@ def reset_layer(module: Module) -> None:
         reset(module)
 
 
-def similar_attention(attn_type: Any, names: Iterable[str]) -> str:
-    r"""Returns the end of a message about an unknown type of attention, which asks for the most
-    similar one of :obj:`names`. In place of PyG's ``'performer'`` it is ``'kernel'``."""
-    if attn_type == 'performer':
-        return "; did you mean 'kernel', the linear attention of this package?"
-    return nearest_name(attn_type, names)
+def check_attention(attn_type: Any, names: Iterable[str], others: str) -> None:
+    r"""Checks that a type of attention is one of :obj:`names`. The message puts :obj:`others` after
+    them, and asks for ``'kernel'`` in place of PyG's ``'performer'``.
+
+    Raises:
+        ValueError: If it is anything else.
+    """
+    is_performer = attn_type == 'performer'
+    hint = "; did you mean 'kernel', the linear attention of this package?" if is_performer else ''
+    check_choice('attn_type', attn_type, names, others, hint)
 
 
 def attend(

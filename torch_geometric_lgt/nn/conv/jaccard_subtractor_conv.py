@@ -13,6 +13,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_attr,
     check_features,
+    check_sizes,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import linear_part, make_linear, remove_parts
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
@@ -163,6 +164,7 @@ class JaccardSubtractorConv(AttentionLayer):
         edge_channels: int = 0,
     ) -> None:
         kernels = kernel_pair(kernel)
+        check_sizes(heads=heads)
         if heads % 2 != 0:
             raise ValueError(f"'heads' must be even: each branch has half of them (got {heads})")
         super().__init__(in_channels, out_channels, heads=heads, concat=concat, bias=bias)

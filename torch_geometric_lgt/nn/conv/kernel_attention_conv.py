@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.scores import log_attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state
@@ -12,7 +13,11 @@ from torch_geometric_lgt.functional.inputs import no_values
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._layers.input_checks import check_edge_index, check_unused
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_edge_index,
+    check_not_negative,
+    check_unused,
+)
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.relational_bias import RelationalBias
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
@@ -174,18 +179,13 @@ class KernelAttentionConv(KernelLayer):
             scale=scale,
         )
         estimates_softmax = getattr(self.feature_map, 'estimates_softmax', False)
-        if num_gumbel_samples < 0 or (num_gumbel_samples > 0 and not estimates_softmax):
+        check_not_negative(num_gumbel_samples=num_gumbel_samples, relational_order=relational_order)
+        if num_gumbel_samples > 0 and not estimates_softmax:
             raise ValueError(
-                "'num_gumbel_samples' must be at least 0, and 0 unless 'feature_map' is "
-                "'positive', 'orthogonal' or 'simplex' "
-                f'(got {num_gumbel_samples} and {feature_map!r})'
+                "'num_gumbel_samples' must be 0 unless 'feature_map' is 'positive', 'orthogonal' "
+                f"or 'simplex' (got {num_gumbel_samples} and {feature_map!r})"
             )
-        if gumbel_evaluation not in ('softmax', 'tempered'):
-            raise ValueError(
-                f"'gumbel_evaluation' must be 'softmax' or 'tempered' (got {gumbel_evaluation!r})"
-            )
-        if relational_order < 0:
-            raise ValueError(f"'relational_order' must be at least 0 (got {relational_order})")
+        check_choice('gumbel_evaluation', gumbel_evaluation, ('softmax', 'tempered'))
         self.num_gumbel_samples, self.gumbel_evaluation = num_gumbel_samples, gumbel_evaluation
         bias_parts = relational_order, heads, relational_input, relational_weight
         self.relational_bias = RelationalBias(*bias_parts) if relational_order > 0 else None

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.numerics import compute_dtype
 
 LEVELS = ('node', 'edge', 'graph')
@@ -16,14 +16,9 @@ POOLS = ('mean', 'sum', 'add', 'max')
 def check_level(level: str, aggr: str | Aggregation) -> None:
     r"""Raises a ValueError unless :obj:`level` names what a model scores, nodes, edges or graphs,
     and :obj:`aggr` is a way to aggregate the nodes of a graph."""
-    if level not in LEVELS:
-        raise ValueError(f"'level' must be one of {', '.join(map(repr, LEVELS))} (got {level!r})")
-    if not isinstance(aggr, Aggregation) and aggr not in POOLS:
-        hint = nearest_name(aggr, POOLS) if isinstance(aggr, str) else ''
-        raise ValueError(
-            f"'aggr' must be one of {', '.join(map(repr, POOLS))}, or an Aggregation of "
-            f'torch_geometric.nn.aggr (got {aggr!r}){hint}'
-        )
+    check_choice('level', level, LEVELS)
+    if not isinstance(aggr, Aggregation):
+        check_choice('aggr', aggr, POOLS, ', or an Aggregation of torch_geometric.nn.aggr')
     if level != 'graph' and aggr != 'mean':
         raise ValueError(f"'aggr' must be 'mean' unless 'level' is 'graph' (got {aggr!r})")
 

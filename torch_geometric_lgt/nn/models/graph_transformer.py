@@ -12,7 +12,7 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
 from torch_geometric.nn.aggr import Aggregation
 
-from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt._arguments import check_choice, nearest_name
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -31,7 +31,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import GPSConv
-from torch_geometric_lgt.nn.conv.gps_conv import ATTENTIONS, make_attention, similar_attention
+from torch_geometric_lgt.nn.conv.gps_conv import ATTENTIONS, check_attention, make_attention
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes, check_statistics
 from torch_geometric_lgt.nn.models._blocks import (
     GatedLayer,
@@ -617,11 +617,8 @@ def _check_attention(attn_type: Any) -> None:
             "layers GPSConv(attn_type='degree_masked') (got 'degree_masked')"
         )
     names = [name for name in ATTENTIONS if name != 'degree_masked']
-    if isinstance(attn_type, str) and attn_type not in names:
-        raise ValueError(
-            f"'attn_type' must be one of {', '.join(map(repr, names))}, None or a function of "
-            f'channels and heads (got {attn_type!r}){similar_attention(attn_type, names)}'
-        )
+    if isinstance(attn_type, str):
+        check_attention(attn_type, names, ', None or a function of channels and heads')
 
 
 def _check_names(encodings: dict[str, int] | None) -> None:
@@ -670,5 +667,4 @@ def _check_branches(
         raise ValueError(
             "'num_local_layers' must be at least 1 with 'gate' and without attention (got 0)"
         )
-    if norm not in NORMS:
-        raise ValueError(f"'norm' must be 'batch_norm', 'layer_norm' or None (got {norm!r})")
+    check_choice('norm', norm, NORMS)

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from torch_geometric.data import HeteroData
 from torch_geometric.nn.inits import reset
 
-from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees, edges_into
@@ -20,6 +20,8 @@ from torch_geometric_lgt.functional.ranking import rule_bits
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_index,
+    check_not_negative,
+    check_sizes,
     check_unused,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, reference
@@ -133,19 +135,9 @@ class MGFormer(Recommender):
         key_channels: int | None = None,
     ) -> None:
         super().__init__()
-        for name, size in {
-            'num_users': num_users,
-            'num_items': num_items,
-            'embedding_dim': embedding_dim,
-        }.items():
-            if size < 1:
-                raise ValueError(f"'{name}' must be at least 1 (got {size})")
-        if num_layers < 0:
-            raise ValueError(f"'num_layers' must be at least 0 (got {num_layers})")
-        if mask not in MASKS:
-            raise ValueError(
-                f"'mask' must be one of {MASKS} (got {mask!r}){nearest_name(mask, MASKS)}"
-            )
+        check_sizes(num_users=num_users, num_items=num_items, embedding_dim=embedding_dim)
+        check_not_negative(num_layers=num_layers, max_degree=max_degree)
+        check_choice('mask', mask, MASKS)
         self.num_users, self.num_items, self.num_nodes = num_users, num_items, num_users + num_items
         self.embedding_dim, self.num_layers = embedding_dim, num_layers
         self.mask, self.residual, self.max_degree = mask, residual, max_degree

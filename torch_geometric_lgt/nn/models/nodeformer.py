@@ -151,6 +151,11 @@ class NodeFormer(Backbone):
                 scale=scale,
             )
 
+        check_sizes(
+            hidden_channels=hidden_channels,
+            num_layers=num_layers,
+            num_readout_layers=num_readout_layers,
+        )
         read_channels = hidden_channels * (num_layers + 1) if jumping_knowledge else hidden_channels
         super().__init__(
             in_channels,
@@ -164,7 +169,6 @@ class NodeFormer(Backbone):
             activate_layers=activate_layers,
             read_channels=read_channels,
         )
-        check_sizes(num_readout_layers=num_readout_layers)
         if num_readout_layers > 1:
             widths = [read_channels, *[hidden_channels] * (num_readout_layers - 1), out_channels]
             self.lin_out = MLP(widths, act=act, norm=None, dropout=dropout)

@@ -10,6 +10,7 @@ from torch_geometric.nn import GCN
 from torch_geometric.nn.models import SGFormer as PyGSGFormer
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.convert import from_pyg_sgformer
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -158,14 +159,9 @@ class SGFormer(Backbone):
         for name, share in (('alpha', alpha), ('beta', beta)):
             if not 0 <= share <= 1:
                 raise ValueError(f"'{name}' must be from 0 to 1 (got {share})")
-        if aggregate not in ('add', 'cat'):
-            raise ValueError(f"'aggregate' must be 'add' or 'cat' (got {aggregate!r})")
-        if gnn_input not in ('hidden', 'input'):
-            raise ValueError(f"'gnn_input' must be 'hidden' or 'input' (got {gnn_input!r})")
-        if gnn_residual not in (False, True, 'initial'):
-            raise ValueError(
-                f"'gnn_residual' must be False, True or 'initial' (got {gnn_residual!r})"
-            )
+        check_choice('aggregate', aggregate, ('add', 'cat'))
+        check_choice('gnn_input', gnn_input, ('hidden', 'input'))
+        check_choice('gnn_residual', gnn_residual, (False, True, 'initial'))
         if gnn_input == 'input' and (gnn_residual == 'initial' or gnn_use_init):
             raise ValueError(
                 "'gnn_input' must be 'hidden' with gnn_residual='initial' or gnn_use_init=True, "

@@ -1,0 +1,127 @@
+"""Every choice by name is refused by one sentence, which ends in the most similar name."""
+
+import re
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from torch_geometric_lgt import nn
+from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset
+from torch_geometric_lgt.functional import alignment_uniformity, gaussian_projection
+from torch_geometric_lgt.loader import NeighborSampler
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE
+
+MAPS = "'positive', 'orthogonal', 'simplex', 'fourier', 'elu', 'relu', 'focused', 'learned'"
+KERNELS = "'softmax', 'jaccard', 'subtractor', 'mean', or two of them"
+POOLS = "'mean', 'sum', 'add', 'max', or an Aggregation of torch_geometric.nn.aggr"
+CASES = {
+    'feature_map': (lambda v: nn.NodeFormer(4, 8, 2, feature_map=v), 'simplx', 'simplex', None),
+    'kind': (lambda v: nn.FeatureMap(v, 8), 'simplx', 'simplex', MAPS),
+    'gumbel_evaluation': (
+        lambda v: nn.KernelAttentionConv(4, 8, gumbel_evaluation=v),
+        'temper',
+        'tempered',
+        "'softmax', 'tempered'",
+    ),
+    'relational_input': (
+        lambda v: nn.KernelAttentionConv(4, 8, relational_order=1, relational_input=v),
+        'values',
+        'value',
+        "'value', 'output'",
+    ),
+    'relational_weight': (
+        lambda v: nn.KernelAttentionConv(4, 8, relational_order=1, relational_weight=v),
+        'Sigmoid',
+        'sigmoid',
+        "'sigmoid', 'identity'",
+    ),
+    'norm': (lambda v: nn.SGFormer(4, 8, 2, norm=v), 'rows', 'row', "'row', 'frobenius'"),
+    'kernel': (lambda v: nn.LiteGT(4, 8, 2, kernel=v), 'jacard', 'jaccard', KERNELS),
+    'level': (
+        lambda v: nn.GraphTransformer(4, 8, 2, level=v),
+        'graphs',
+        'graph',
+        "'node', 'edge', 'graph'",
+    ),
+    'aggr': (
+        lambda v: nn.GraphTransformer(4, 8, 2, level='graph', aggr=v),
+        'maximum',
+        'max',
+        POOLS,
+    ),
+    'aggregate': (lambda v: nn.SGFormer(4, 8, 2, aggregate=v), 'concat', 'cat', "'add', 'cat'"),
+    'gnn_input': (
+        lambda v: nn.SGFormer(4, 8, 2, gnn_input=v),
+        'inputs',
+        'input',
+        "'hidden', 'input'",
+    ),
+    'gnn_residual': (
+        lambda v: nn.SGFormer(4, 8, 2, gnn_residual=v),
+        'init',
+        'initial',
+        "False, True, 'initial'",
+    ),
+    'mask': (
+        lambda v: nn.MGFormer(2, 3, mask=v),
+        'degrees',
+        'degree',
+        "'degree', 'adjacency', 'none'",
+    ),
+    'measure': (lambda v: AttentionNodeSampling(measure=v), 'jac', 'jaccard', "'jaccard', 'lse'"),
+    'neighbors': (lambda v: JaccardScores(neighbors=v), 'inn', 'in', "'all', 'in', 'out'"),
+    'normalization': (lambda v: LaplacianPE(2, v), 'symm', 'sym', "'sym', 'rw'"),
+    'split': (lambda v: SBMDataset('', 'PATTERN', v), 'valid', 'val', "'train', 'val', 'test'"),
+    'name': (lambda v: SBMDataset('', v), 'pattern', 'PATTERN', "'PATTERN', 'CLUSTER'"),
+    'geometry': (
+        lambda v: gaussian_projection(4, 4, v),
+        'ortho',
+        'orthogonal',
+        "'positive', 'orthogonal', 'simplex'",
+    ),
+    'variant': (
+        lambda v: alignment_uniformity(torch.ones(2, 2), torch.ones(2, 2), variant=v),
+        'direct',
+        'directau',
+        "'directau', 'paper'",
+    ),
+    'temporal_strategy': (
+        lambda v: NeighborSampler(Data(num_nodes=1), [1], temporal_strategy=v),
+        'latest',
+        'last',
+        "'uniform', 'last'",
+    ),
+    'subgraph_type': (
+        lambda v: NeighborSampler(Data(num_nodes=1), [1], subgraph_type=v),
+        'induce',
+        'induced',
+        "'directional', 'bidirectional', 'induced'",
+    ),
+    'scoring': (
+        lambda v: setattr(nn.MGFormer(2, 3), 'scoring', v),
+        'cos',
+        'cosine',
+        "'inner', 'cosine', or a finite exponent of the items' degrees",
+    ),
+}
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_the_most_similar_name_is_asked_for(name):
+    make, value, meant, choices = CASES[name]
+    choices = f'{MAPS} or a module' if choices is None else choices
+    message = f"'{name}' must be one of {choices} (got {value!r}); did you mean {meant!r}?"
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        make(value)
+
+
+def test_a_name_without_a_similar_one_gets_no_question():
+    with pytest.raises(ValueError, match=r"^'norm' must be one of 'row', 'frobenius' \(got 7\)$"):
+        nn.SGFormer(4, 8, 2, norm=7)
+    message = "'norm' must be one of 'batch_norm', 'layer_norm', None (got 'batch'); did you mean "
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}'batch_norm'\\?$"):
+        nn.GraphTransformer(4, 8, 2, norm='batch')
+    message = "'split' must be one of None, 'given', 'ratio', 'leave-one-out' (got 'leave'); did "
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}you mean 'leave-one-out'\\?$"):
+        InteractionDataset('', 'shop', split='leave')
