@@ -1,7 +1,10 @@
 """Features of another shape are named before edges are compared with the number of nodes."""
 
+import re
+
 import pytest
 import torch
+from torch_geometric.data import Data
 
 from torch_geometric_lgt import nn
 
@@ -33,6 +36,30 @@ def test_features_of_another_shape(name):
         shape = str(tuple(wrong.shape)).replace('(', r'\(').replace(')', r'\)')
         with pytest.raises(ValueError, match=rf"'x' must have shape \[N, 4\] \(got {shape}\)"):
             module(wrong, edge_index=EDGES)
+
+
+@pytest.mark.parametrize('name', [*MODELS, *LAYERS])
+def test_features_that_are_no_tensor(name):
+    module = {**MODELS, **LAYERS}[name]()
+    x = torch.randn(10, 4)
+    pair = '' if name in MODELS else ', or a pair of them for sources and targets'
+    for wrong, kind, fix in (
+        (x.numpy(), 'ndarray', 'convert it with torch.as_tensor(x)'),
+        (x.tolist(), 'list', 'convert it with torch.as_tensor(x)'),
+        (Data(x=x, edge_index=EDGES), 'Data', 'give data.x and data.edge_index'),
+    ):
+        message = f"'x' must be a torch.Tensor{pair} (got {kind}); {fix}"
+        with pytest.raises(TypeError, match=f'^{re.escape(message)}$'):
+            module(wrong, edge_index=EDGES)
+
+
+@pytest.mark.parametrize('name', sorted(LAYERS.keys() - {'gps_conv', 'degree_masked'}))
+def test_pairs_of_features_that_are_no_tensors(name):
+    x = torch.randn(10, 4)
+    for pair, kind in (((x.numpy(), x), 'ndarray'), ((x, None), 'NoneType')):
+        message = f"'x' must be a torch.Tensor (got {kind}); convert it with torch.as_tensor(x)"
+        with pytest.raises(TypeError, match=f'^{re.escape(message)}$'):
+            LAYERS[name]()(pair, edge_index=EDGES)
 
 
 @pytest.mark.parametrize('name', MODELS)

@@ -11,6 +11,7 @@ from torch_geometric_lgt._arguments import check_whole, is_whole
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_shape, check_edge_type
 from torch_geometric_lgt.nn._layers.linear_parts import reference
+from torch_geometric_lgt.typing import PairTensor
 
 
 def check_sizes(**sizes: int) -> None:
@@ -65,12 +66,45 @@ def _is_width(size: Any) -> bool:
     return is_whole(size, -1) and size != 0
 
 
-def check_dense(x: Tensor) -> None:
-    r"""Checks that the input of an attention layer is dense.
+def check_tensor(x: Any, name: str = 'x') -> None:
+    r"""Checks that features, which messages call :obj:`name`, are a tensor.
 
     Raises:
+        TypeError: If they are not.
+    """
+    if not isinstance(x, Tensor):
+        raise _type_error(x, name, 'a torch.Tensor')
+
+
+def feature_pair(x: Tensor | PairTensor) -> PairTensor:
+    r"""Returns the features of sources and targets of a layer; one tensor stands for both.
+
+    Raises:
+        TypeError: If :obj:`x` is neither a tensor nor a pair.
+    """
+    if isinstance(x, Tensor):
+        return x, x
+    if not isinstance(x, (tuple, list)) or len(x) != 2:
+        raise _type_error(x, 'x', 'a torch.Tensor, or a pair of them for sources and targets')
+    return x[0], x[1]
+
+
+def _type_error(x: Any, name: str, expected: str) -> TypeError:
+    is_data = hasattr(x, 'edge_index')
+    fix = (
+        'give data.x and data.edge_index' if is_data else f'convert it with torch.as_tensor({name})'
+    )
+    return TypeError(f"'{name}' must be {expected} (got {type(x).__name__}); {fix}")
+
+
+def check_dense(x: Tensor) -> None:
+    r"""Checks that the input of an attention layer is a dense tensor.
+
+    Raises:
+        TypeError: If :obj:`x` is no tensor.
         ValueError: If :obj:`x` is a sparse tensor.
     """
+    check_tensor(x)
     if x.layout != torch.strided:
         raise ValueError(
             f"'x' must be dense for an attention layer (got {x.layout}); give x.to_dense(), or put "
@@ -97,11 +131,7 @@ def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str
             accepts every width. Also if :obj:`x` has another device than the parameters, or another
             dtype outside of autocast.
     """
-    if not isinstance(x, Tensor):
-        raise TypeError(
-            f"'{name}' must be a torch.Tensor (got {type(x).__name__}); convert it with "
-            f'torch.as_tensor({name})'
-        )
+    check_tensor(x, name)
     is_lazy = isinstance(part, LazyModuleMixin)
     is_known = in_channels == -1 and isinstance(part, Linear) and not is_lazy
     width = part.in_features if is_known else in_channels

@@ -22,6 +22,7 @@ from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
+from torch_geometric_lgt.nn._layers.input_checks import feature_pair
 from torch_geometric_lgt.nn._layers.linear_parts import linear_part
 from torch_geometric_lgt.nn.feature_map import FeatureMap, check_kind
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
@@ -223,7 +224,7 @@ class KernelLayer(AttentionLayer):
             position (torch.Tensor or tuple, optional): The inputs of queries and keys of a layer
                 with positions.
         """
-        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        x_src, x_dst = feature_pair(x)
         self._check_targets(x_dst)
         p_src, p_dst = position_pair(position)
         queries = self._queries(self._key_input(x_dst, p_dst), masks[1], self._sampling)
@@ -243,7 +244,7 @@ class KernelLayer(AttentionLayer):
         batch: Batch,
         position: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        x_src, x_dst = feature_pair(x)
         self._check_targets(x_dst)
         self._check_sources(x_src)
         p_src, p_dst = position_pair(position)

@@ -20,6 +20,7 @@ from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
+from torch_geometric_lgt.nn._layers.input_checks import feature_pair
 from torch_geometric_lgt.nn._layers.linear_parts import is_exact_linear, linear_part
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -129,7 +130,7 @@ class LinearLayer(AttentionLayer):
         value: Tensor | None = None,
         position: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        x_src, x_dst = feature_pair(x)
         self._check_targets(x_dst)
         if state is not None:
             targets = self._targets(state, x_src, x_dst, batch, batch_size)
@@ -155,7 +156,7 @@ class LinearLayer(AttentionLayer):
         graphs is 0. If the layer adds each node's own value, a
         self loop includes the weight of this term. The other arguments are those of
         :meth:`forward`."""
-        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        x_src, x_dst = feature_pair(x)
         self._check_targets(x_dst)
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)

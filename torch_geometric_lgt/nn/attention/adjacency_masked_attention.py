@@ -9,7 +9,7 @@ from torch_geometric_lgt.functional.neighbors.adjacency_attention import (
     adjacency_scores,
 )
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_weight, weighted_edges
-from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_heads
+from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_heads, feature_pair
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.nn.feature_map import FeatureMap
@@ -103,8 +103,8 @@ class AdjacencyMaskedAttention(KernelLayer):
         Raises:
             ValueError: If a shape, dtype or device does not fit the layer, or a weight is negative.
         """
-        x_src = x if isinstance(x, Tensor) else x[0]
         q, k, edges, options = self._inputs(x, edge_index, edge_weight)
+        x_src = feature_pair(x)[0]
         v = self.project_values(x_src).unflatten(-1, (self.heads, -1))
         edge_mask = self.neighbor_sum.edge_mask(edges.size(1))
         return adjacency_attention(q, k, v, edges, **options, edge_mask=edge_mask).flatten(1)
@@ -122,7 +122,7 @@ class AdjacencyMaskedAttention(KernelLayer):
     ) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
         r"""Checks the arguments of :meth:`forward` and returns queries ``[N_t, H, C]``, keys
         ``[N_s, H, C]``, edges ``[2, E]`` and the other arguments of the tensor functions."""
-        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        x_src, x_dst = feature_pair(x)
         self._check_sources(x_src)
         self._check_targets(x_dst)
         check_devices(x_dst.device, edge_index=edge_index)

@@ -17,6 +17,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_heads,
     check_not_negative,
+    feature_pair,
 )
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, linear_part
@@ -201,6 +202,7 @@ class DegreeMaskedAttention(KernelLayer):
             ValueError: If :obj:`degree` is missing and cannot be counted in :obj:`edge_index`, or
                 does not fit :obj:`x`.
         """
+        x_src, x_dst = feature_pair(x)
         if degree is None:
             if edge_index is None:
                 raise ValueError(
@@ -222,7 +224,6 @@ class DegreeMaskedAttention(KernelLayer):
         if isinstance(degree, Tensor):
             angle = self._angle(degree, cast(Tensor, x))
             return _mask_weights(angle, angle)
-        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         return _mask_weights(self._angle(degree[0], x_src), self._angle(degree[1], x_dst))
 
     def _angle(self, degree: Tensor, x: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_index,
     check_unused,
+    feature_pair,
 )
 from torch_geometric_lgt.nn._layers.linear_layer import LinearLayer
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
@@ -170,7 +171,7 @@ class DIFFormerConv(LinearLayer):
             raise ValueError(
                 "'state' must be None with the sigmoid kernel, which has none; use kernel='simple'"
             )
-        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        x_src, x_dst = feature_pair(x)
         self._check_sources(x_src)
         if self.kernel == 'simple' and not self.use_graph:
             return self._attend((x_src, x_dst), batch, batch_size, state, None, position)
@@ -245,7 +246,7 @@ class DIFFormerConv(LinearLayer):
         arguments are those of :meth:`forward`."""
         if self.kernel == 'simple':
             return super().attention_scores(x, edge_index, batch, position=position)
-        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        x_src, x_dst = feature_pair(x)
         self._check_sources(x_src)
         self._check_targets(x_dst)
         pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]

@@ -14,6 +14,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_attr,
     check_features,
     check_sizes,
+    feature_pair,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import linear_part, make_linear, remove_parts
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
@@ -381,7 +382,7 @@ class JaccardSubtractorConv(AttentionLayer):
             ValueError: If an argument has a wrong shape, dtype or device, a weight is negative, or
                 the Jaccard kernel has no indices.
         """
-        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        x_src, x_dst = feature_pair(x)
         self._check_sources(x_src)
         self._check_targets(x_dst)
         check_devices(

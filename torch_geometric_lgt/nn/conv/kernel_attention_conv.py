@@ -17,6 +17,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_index,
     check_not_negative,
     check_unused,
+    feature_pair,
 )
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.relational_bias import RelationalBias
@@ -241,7 +242,7 @@ class KernelAttentionConv(KernelLayer):
             check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")
             out = self._attend(x, (None, None), batch, batch_size, state, position=position)
             return self._merge_heads(out)
-        x_src = x if isinstance(x, Tensor) else x[0]
+        x_src = feature_pair(x)[0]
         if x_src is not x and self.relational_bias.source == 'output':
             raise ValueError(
                 "'x' must be one tensor with relational_input='output', which sums the outputs of "
