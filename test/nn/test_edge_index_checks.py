@@ -1,5 +1,7 @@
 """A batch vector in the place of the edges is an error, also where no edges are read."""
 
+import re
+
 import pytest
 import torch
 from torch_geometric import EdgeIndex
@@ -43,6 +45,44 @@ def test_a_batch_vector_as_edges(name):
         module(x, BATCH)
     with pytest.raises(ValueError, match=r'\[2, E\] \(got \(4, 2\)\); transpose it'):
         module(x, EDGES.t())
+
+
+@pytest.mark.parametrize(
+    ('make', 'fix'),
+    [
+        (
+            lambda: nn.DIFFormerConv(4, 8),
+            'for attention alone make the layer with use_graph=False',
+        ),
+        (
+            lambda: nn.GraphTransformer(4, 8, 3),
+            'for attention alone make the model with conv=None',
+        ),
+        (
+            lambda: nn.LiteGT(4, 8, 3),
+            'each node attends to its neighbours; for attention to all nodes take '
+            'GraphTransformer(conv=None)',
+        ),
+        *(
+            (
+                lambda options=options: nn.SGFormer(4, 8, 3, **options),
+                'the local branch reads the edges, whatever alpha is; for attention alone take '
+                "GraphTransformer(conv=None, attn_type='sgformer')",
+            )
+            for options in ({}, {'alpha': 0}, {'aggregate': 'cat'})
+        ),
+    ],
+)
+def test_edges_that_are_missing(make, fix):
+    message = f"'edge_index' must be given; {fix}"
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        make()(torch.randn(5, 4), None)
+
+
+def test_the_models_that_are_named_for_attention_alone_need_no_edges():
+    for options in ({}, {'attn_type': 'sgformer', 'heads': 1}):
+        model = nn.GraphTransformer(4, 8, 3, conv=None, **options)
+        assert model(torch.randn(5, 4), None).shape == (5, 3)
 
 
 @pytest.mark.parametrize('name', [*UNUSED, *USED])

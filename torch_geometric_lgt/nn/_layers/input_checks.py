@@ -169,6 +169,14 @@ def check_edge_index(edge_index: Any, hint: str = '') -> None:
         check_edge_shape(edge_index, 'edge_index', hint or '; give the batch vector as batch=batch')
 
 
+def require_edges(edge_index: Any, fix: str) -> Any:
+    r"""Returns :obj:`edge_index`. Raises a ValueError, which ends in the :obj:`fix`, if it is
+    :obj:`None`."""
+    if edge_index is None:
+        raise ValueError(f"'edge_index' must be given; {fix}")
+    return edge_index
+
+
 def check_edge_attr(
     edge_attr: Tensor | None, num_edges: int, edge_channels: int, kind: str = 'model'
 ) -> None:

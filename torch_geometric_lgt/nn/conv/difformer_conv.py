@@ -16,6 +16,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_index,
     check_unused,
     feature_pair,
+    require_edges,
 )
 from torch_geometric_lgt.nn._layers.linear_layer import LinearLayer
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
@@ -184,13 +185,10 @@ class DIFFormerConv(LinearLayer):
             out = sigmoid_attention(
                 *self._query_and_key(x_src, x_dst, position), value, self.heads, *graphs
             )[0]
-        if not self.use_graph:
+        if not self.use_graph or self.neighbor_sum is None:
             return out
-        if edge_index is None or self.neighbor_sum is None:
-            raise ValueError(
-                "'edge_index' must be given; for attention alone make the layer with "
-                'use_graph=False'
-            )
+        fix = 'for attention alone make the layer with use_graph=False'
+        edge_index = require_edges(edge_index, fix)
         check_devices(x_dst.device, edge_index=edge_index, degree=degree)
         sizes = x_src.size(0), x_dst.size(0)
         edges = sorted_edges(edge_index, *sizes, edge_weight=edge_weight)

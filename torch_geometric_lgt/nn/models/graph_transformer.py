@@ -28,6 +28,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_sizes,
     check_unused,
     check_width,
+    require_edges,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import GPSConv
@@ -562,12 +563,8 @@ class GraphTransformer(LayerwiseModel):
             check_unused(edge_weight, 'without message passing')
             check_edge_attr(edge_attr, 0, self.edge_channels)
             return None
-        if edge_index is None:
-            raise ValueError(
-                "'edge_index' must be given; for attention alone make the model with conv=None"
-            )
         conv = self.conv
-        edges = cast(Adj, edge_index)
+        edges = require_edges(edge_index, 'for attention alone make the model with conv=None')
         channels = self.edge_channels
         size = x.size(0)
         return message_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)

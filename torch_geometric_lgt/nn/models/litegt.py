@@ -20,6 +20,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_rates,
     check_sizes,
     check_width,
+    require_edges,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
 from torch_geometric_lgt.nn.conv._branches import check_edge_channels, kernel_pair, query_channels
@@ -221,6 +222,11 @@ class LiteGT(StreamedModel):
                 :obj:`x` need, a weight is negative, or an argument that the model needs is missing.
         """
         self.check_inputs(x, edge_index)
+        require_edges(
+            edge_index,
+            'each node attends to its neighbours; for attention to all nodes take '
+            'GraphTransformer(conv=None)',
+        )
         num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
         edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
         x, e = self.inputs(x, laplacian_pe), self.edge_inputs(edge_attr, edges)

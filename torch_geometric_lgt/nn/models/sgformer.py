@@ -15,7 +15,7 @@ from torch_geometric_lgt.convert import from_pyg_sgformer
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers.input_checks import check_heads, check_sizes
+from torch_geometric_lgt.nn._layers.input_checks import check_heads, check_sizes, require_edges
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -299,6 +299,11 @@ class SGFormer(Backbone):
                 :obj:`process_group`, also if :obj:`gnn` normalises over the nodes of one process.
         """
         self.check_inputs(x, edge_index)
+        edge_index = require_edges(
+            edge_index,
+            'the local branch reads the edges, whatever alpha is; for attention alone take '
+            "GraphTransformer(conv=None, attn_type='sgformer')",
+        )
         if process_group is not None:
             check_statistics(self.gnn)
         context = GraphContext(
