@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 import torch_geometric.nn as pyg
@@ -8,6 +10,7 @@ from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormerConv,
     GPSConv,
+    GraphTransformer,
     JaccardSubtractorConv,
     KernelAttentionConv,
     MeanAttention,
@@ -172,8 +175,8 @@ def test_reset_gives_the_parameters_of_a_new_layer():
         ),
         ("'attn_kwargs' must be None unless", {'attn_type': None, 'attn_kwargs': {'bias': False}}),
         (
-            "'attn_kwargs' must be arguments of the attention 'kernel' .* 'dropout'",
-            {'attn_kwargs': {'dropout': 0.2}},
+            r"'attn_kwargs' must have names among .* \(got 'channels'\)",
+            {'attn_type': 'degree_masked', 'attn_kwargs': {'channels': 4}},
         ),
         (
             "'attn_type' must be a MultiheadAttention with batch_first=True",
@@ -188,6 +191,47 @@ def test_reset_gives_the_parameters_of_a_new_layer():
 def test_wrong_arguments_are_named(message, options):
     with pytest.raises(ValueError, match=message):
         GPSConv(**{'channels': 8, 'conv': pyg.GCNConv(8, 8), **options})
+
+
+@pytest.mark.parametrize(
+    ('attn_type', 'names', 'name', 'hint'),
+    [
+        (
+            'kernel',
+            "'concat', 'feature_map', 'num_features', 'temperature', 'value_projection', "
+            "'num_gumbel_samples', 'gumbel_evaluation', 'relational_order', 'relational_input', "
+            "'relational_weight', 'bias', 'key_channels', 'position_channels', 'scale'",
+            'featuremap',
+            "; did you mean 'feature_map'?",
+        ),
+        ('sgformer', "'norm', 'bias', 'value_projection', 'position_channels'", 'heads', ''),
+        (
+            'mean',
+            "'bias'",
+            'dropout',
+            '; a linear attention has no weights to drop: set dropout=.. of the layer or model, '
+            'for the output of the attention',
+        ),
+    ],
+)
+def test_unknown_names_of_arguments_are_listed(attn_type, names, name, hint):
+    message = (
+        f"'attn_kwargs' must have names among {names} with attn_type={attn_type!r} (got "
+        f'{name!r}){hint}'
+    )
+    for make in (
+        lambda **options: GPSConv(8, None, **options),
+        lambda **options: GraphTransformer(6, 8, 3, **options),
+    ):
+        with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+            make(attn_type=attn_type, attn_kwargs={name: 0.1})
+
+
+def test_arguments_of_a_named_attention_reach_it():
+    multihead = GPSConv(8, None, 2, attn_type='multihead', attn_kwargs={'dropout': 0.1}).attn
+    assert (multihead.dropout, multihead.batch_first, multihead.num_heads) == (0.1, True, 2)
+    conv = GPSConv(8, None, 2, attn_type='difformer', attn_kwargs={'kernel': 'sigmoid'}).attn
+    assert (conv.kernel, conv.use_graph, conv.heads) == ('sigmoid', False, 2)
 
 
 def test_a_layer_without_attention_refuses_the_parameters_of_one():

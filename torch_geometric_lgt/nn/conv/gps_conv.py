@@ -1,5 +1,6 @@
 # N nodes, E edges, F channels.
-from collections.abc import Callable, Iterable
+import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
 from torch_geometric.utils import to_dense_batch
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, nearest_name
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
@@ -27,22 +28,19 @@ from torch_geometric_lgt.nn.conv.difformer_conv import DIFFormerConv
 from torch_geometric_lgt.nn.conv.kernel_attention_conv import KernelAttentionConv
 from torch_geometric_lgt.nn.conv.sgformer_conv import SGFormerConv
 
-ATTENTIONS: dict[str, Callable[..., Module]] = {
-    'kernel': lambda channels, heads, **options: KernelAttentionConv(
-        channels, channels, heads, **options
-    ),
+ATTENTIONS: dict[str, type[Module]] = {
+    'kernel': KernelAttentionConv,
     'degree_masked': DegreeMaskedAttention,
-    'difformer': lambda channels, heads, **options: DIFFormerConv(
-        channels, channels, heads, use_graph=False, **options
-    ),
-    'sgformer': lambda channels, heads, **options: SGFormerConv(
-        channels, channels, heads, **options
-    ),
-    'mean': lambda channels, heads, **options: MeanAttention(channels, channels, **options),
-    'multihead': lambda channels, heads, **options: MultiheadAttention(
-        channels, heads, batch_first=True, **options
-    ),
+    'difformer': DIFFormerConv,
+    'sgformer': SGFormerConv,
+    'mean': MeanAttention,
+    'multihead': MultiheadAttention,
 }
+
+# the names that attentions give to the number of channels and of heads
+CHANNELS = ('in_channels', 'out_channels', 'channels', 'embed_dim')
+HEADS = ('heads', 'num_heads')
+FIXED = {'difformer': {'use_graph': False}, 'multihead': {'batch_first': True}}
 
 
 def make_attention(
@@ -54,8 +52,8 @@ def make_attention(
     r"""Creates the all-pair attention of :class:`GPSConv` from its arguments.
 
     Raises:
-        ValueError: If the type is unknown, or a layer comes with :obj:`attn_kwargs` or takes no
-            batch vector.
+        ValueError: If the type is unknown or has no argument of a name in :obj:`attn_kwargs`, or a
+            layer comes with :obj:`attn_kwargs` or takes no batch vector.
     """
     if attn_type is None or isinstance(attn_type, Module):
         if attn_kwargs:
@@ -72,13 +70,30 @@ def make_attention(
             check_batch_arguments('attn_type', attn_type)
         return attn_type
     check_attention(attn_type, ATTENTIONS, ', None or a layer')
-    try:
-        return ATTENTIONS[attn_type](channels, heads, **(attn_kwargs or {}))
-    except TypeError as error:
-        raise ValueError(
-            f"'attn_kwargs' must be arguments of the attention {attn_type!r} (got {attn_kwargs}: "
-            f'{error})'
-        ) from error
+    return _named_attention(channels, heads, attn_type, attn_kwargs or {})
+
+
+def _named_attention(
+    channels: int, heads: int, attn_type: str, attn_kwargs: dict[str, Any]
+) -> Module:
+    known = inspect.signature(ATTENTIONS[attn_type]).parameters
+    given = {name: channels for name in CHANNELS if name in known}
+    given |= {name: heads for name in HEADS if name in known}
+    given |= FIXED.get(attn_type, {})
+    names = [name for name in known if name not in given]
+    for name in attn_kwargs:
+        if name not in names:
+            hint = nearest_name(name, names)
+            if name == 'dropout':
+                hint = (
+                    '; a linear attention has no weights to drop: set dropout=.. of the layer or '
+                    'model, for the output of the attention'
+                )
+            raise ValueError(
+                f"'attn_kwargs' must have names among {', '.join(map(repr, names))} with "
+                f'attn_type={attn_type!r} (got {name!r}){hint}'
+            )
+    return ATTENTIONS[attn_type](**given, **attn_kwargs)
 
 
 def reset_layer(module: Module) -> None:
@@ -196,7 +211,8 @@ class GPSConv(PyGGPSConv):
     Raises:
         ValueError: If :obj:`attn_type` is unknown, :obj:`conv` no layer, or there is neither
             message passing nor attention. If :obj:`attn_type` is a layer that takes no batch
-            vector, or a layer with :obj:`attn_kwargs`.
+            vector, or a layer with :obj:`attn_kwargs`. If :obj:`attn_kwargs` has a name that the
+            attention does not take.
 
     Example:
         >>> import torch
