@@ -9,7 +9,10 @@ FAULTS = {
     'isolated-nodes': 'Nodes without neighbours',
     'empty-graph': 'A graph without nodes in a batch, or a gap in its ids',
     'unsorted-batch': 'An unsorted batch vector',
-    'invalid-batch': 'A batch vector with negative ids, of another dtype, length or device',
+    'invalid-batch': (
+        'A batch vector with negative ids, of a dtype other than int64 and int32, of another '
+        'length or device'
+    ),
     'invalid-ids': 'Ids of no node, negative or one-based ones',
     'id-gaps': 'Ids with gaps in files of users',
     'edge-dtype': 'edge_index of int32, of other dtypes, or transposed',

@@ -97,6 +97,7 @@ def test_empty_graphs_and_unsorted_ids(name):
     [
         (torch.tensor([0, 0, -1, 0, 0]), "'batch' must hold graph ids of at least 0"),
         (torch.zeros(5), "'batch' must hold int64 graph ids"),
+        (torch.zeros(5, dtype=torch.int16), "'batch' must hold int64 graph ids"),
         (torch.zeros(4, dtype=torch.long), "'batch' must hold one graph id per node"),
         (torch.zeros(5, dtype=torch.long, device='meta'), "'batch' must be on the device of 'x'"),
     ],
