@@ -49,8 +49,14 @@ scaled = data.laplacian_pe * data.num_nodes**0.5
 scaled.square().mean(0), data.laplacian_pe_mask
 
 # %%
-# The sign of an eigenvector means nothing. Models either use products of entries at two nodes, as
-# attention with ``position='laplacian_pe'`` does, or see random signs in training:
+# The sign of an eigenvector means nothing. ``LaplacianPE`` makes the sum of the cubes of a column
+# positive. So a graph gets the same signs each time, also with its nodes in another order, unless
+# the sum is 0, as in symmetric graphs. A small change of the graph can still flip a sign.
+#
+# For one graph these signs are enough: the guides for one graph train on the columns as they are.
+# ``RandomSignFlip`` is worth a trial with many graphs, or if the model must score graphs that it
+# has not seen: new signs in each batch of the training teach it to ignore them. The benchmarks of
+# many small graphs train with it. Attention by ``position='laplacian_pe'`` sees the signs, too.
 from torch_geometric_lgt.transforms import RandomSignFlip
 
 flipped = RandomSignFlip()(data)
@@ -69,7 +75,7 @@ torch.equal(flipped.laplacian_pe.abs(), data.laplacian_pe.abs())
 #    * - :class:`~torch_geometric_lgt.transforms.LaplacianPE`
 #      - where a node is: communities, distances, routes
 #    * - :class:`~torch_geometric_lgt.transforms.SVDEncoding`
-#      - users and items, and directed graphs
+#      - users and items, and directed graphs; not molecules and other small undirected graphs
 #    * - PyG's :class:`~torch_geometric.transforms.AddRandomWalkPE`
 #      - cycles and other patterns around a node, as in molecules
 #    * - :class:`~torch_geometric_lgt.transforms.NodeDegree`
@@ -78,6 +84,11 @@ torch.equal(flipped.laplacian_pe.abs(), data.laplacian_pe.abs())
 #      - edges between nodes with common neighbours, for ``LiteGT``
 #    * - :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`
 #      - the nodes of ``LiteGT`` that attend by a softmax
+#
+# In a tree or another bipartite undirected graph, singular values come in equal pairs. The columns
+# of ``SVDEncoding`` then depend on the numbering of the nodes: the same graph in a test set gets
+# other columns if its nodes are numbered in another way. Columns of ``LaplacianPE`` depend on it in
+# graphs with symmetries alone, random walks never.
 #
 # Models take encodings of any origin, also your own: ``encodings={'random_walk_pe': 8}`` of
 # ``GraphTransformer`` names an attribute of the data and its width. The transforms of this package

@@ -54,12 +54,15 @@ class SVDEncoding(BaseTransform):
     Signs are fixed: of all entries of a singular vector of :math:`\mathbf{U}` and its partner of
     :math:`\mathbf{V}`, the one of largest magnitude is positive. If an entry of each has this
     magnitude, that of :math:`\mathbf{U}` is positive. If two entries of one vector have it with
-    opposite signs, rounding decides. Columns of a repeated singular value are
-    determined up to a rotation only. A node is 0 in each column whose singular value its connected
-    component does not have. Columns beyond the rank are 0; the mask (see :obj:`attr_name`)
-    is :obj:`False` for them. All triplets are checked against the matrix: their residuals, their
-    orthogonality, and that no larger singular value is left out. If a check fails, the next solver
-    tries. The last one decomposes a dense matrix, of at most four million entries.
+    opposite signs, rounding decides. Columns of a repeated singular value are determined up to a
+    rotation only. In a tree or another bipartite undirected graph all singular values but 0 come in
+    equal pairs, so the columns depend on the numbering of the nodes: for molecules and other small
+    undirected graphs take :class:`LaplacianPE` or PyG's
+    :class:`~torch_geometric.transforms.AddRandomWalkPE`. A node is 0 in each column whose singular
+    value its connected component does not have. Columns beyond the rank are 0; the mask (see
+    :obj:`attr_name`) is :obj:`False` for them. All triplets are checked against the matrix: their
+    residuals, their orthogonality, and that no larger singular value is left out. If a check fails,
+    the next solver tries. The last one decomposes a dense matrix, of at most four million entries.
 
     Args:
         k (int): Number of columns.
