@@ -68,16 +68,17 @@ all_neighbors = NeighborLoader(graph, [-1], batch_size=2000)
 #
 # ``attention_memory`` reads the graph once. It keeps two things of each layer: a small state, the
 # sums over the keys of all nodes, and the layer's input ``[N, D]``. The inputs are in files of the
-# folder, or in memory without a folder. A batch takes its own nodes out of the state and adds them
-# with their present keys, which have gradients.
+# folder, or in memory without a folder. For each batch, ``without`` subtracts the keys of the seed
+# nodes from the state. The model adds their present keys, which have gradients.
 #
-# DIFFormer's weights have ``norm='row'`` by default, so that other nodes count. SGFormer's default
-# ``norm='frobenius'`` gives them a weight of about 1/N in a large graph: pass ``norm='row'`` to
-# ``SGFormer``, and ``attn_kwargs={'norm': 'row'}`` to a ``GraphTransformer`` or ``GPSConv`` with
-# ``attn_type='sgformer'`` (:doc:`/theory/linear_attention`). `Does a far node matter?`_ has a test.
+# DIFFormer has ``norm='row'`` by default: other nodes count. SGFormer's default,
+# ``norm='frobenius'``, gives all other nodes together a weight of about 1/N. In a large graph pass
+# ``norm='row'`` to ``SGFormer``, and ``attn_kwargs={'norm': 'row'}`` to a ``GraphTransformer`` or
+# ``GPSConv`` with ``attn_type='sgformer'`` (:doc:`/theory/linear_attention`). `Does a far node
+# matter?`_ has a test.
 #
-# A memory has no dropout, also if the model is in training mode: its keys are those of evaluation.
-# Only the Gumbel noise of NodeFormer is drawn.
+# The keys of a memory are those of evaluation mode, without dropout, also if the model is in
+# training mode. The exception is NodeFormer, whose Gumbel noise is drawn in training mode.
 torch.manual_seed(1)
 model = DIFFormer(32, 64, classes, num_layers=2)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=5e-3)
@@ -133,15 +134,16 @@ def batch_scores(memory):
 
 
 # %%
-# Five mistakes raise no error, and change the scores:
+# Four mistakes raise no error, and change the scores:
 #
 # - In training no ``degree`` is passed: sampled batches divide by the number of drawn neighbours.
 #   With *all* neighbours the degrees of the whole graph are needed.
 # - On a directed graph one vector of degrees is wrong, also that of ``NodeDegree``: pass the pair
 #   of out- and in-degrees. :doc:`plot_encodings` has the code.
 # - Without ``states`` the nodes of the batch attend to each other alone.
-# - Without ``num_keys`` the neighbours in the batch count as keys twice: they are in the memory.
-# - With ``states=memory.states`` the seed nodes count twice. ``without`` takes them out.
+# - With ``states=memory.states`` the seed nodes count twice: ``memory.without`` takes them out.
+#   Without ``num_keys`` the neighbours in the batch count twice, too. With ``memory.without`` an
+#   error says so, with ``memory.states`` or a ``process_group`` none does.
 #
 # Compare a batch with the whole graph once, on a graph that is small enough:
 exact = batch_scores(model.attention_memory(all_neighbors, folder / 'memory'))

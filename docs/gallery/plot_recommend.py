@@ -125,9 +125,9 @@ def train_epoch(model, optimizer, weight):
 
 
 # %%
-# Training can make the rows worse than they were, and the best rule changes on the way: under
+# Training can make the rows worse, and the best rule changes from epoch to epoch: with
 # ``'inner'`` alone a good epoch may look like a bad one. So each epoch is scored under every rule,
-# epoch 0 is the untrained model, and a copy of the best state is kept. ``state_dict`` contains the
+# and a copy of the best state is kept. Epoch 0 is the untrained model. ``state_dict`` contains the
 # rule. On large data, score every few epochs only.
 EPOCHS = 8
 
@@ -307,10 +307,10 @@ chosen = torch.tensor([item_numbers[item] for item in ('item3', 'item12', 'item4
 nearest_items(item_rows[chosen].mean(0), chosen)
 
 # %%
-# Is that mean good enough? Compare it with the users' rows before you rely on it. The comparison
-# is fair if both know the same: the means are those of the *training* items, validation items are
-# only hidden, and the test items are the answers. One advantage is left: the items' rows were made
-# with these users. Leave some users out of your training for the figure of new users.
+# Is that mean good enough? Compare it with the users' rows before you rely on it. To be fair, take
+# the means over *training* items alone, hide the validation items, and test on the test items. One
+# advantage is left: these users took part in the training of the items' rows. For a figure of new
+# users, leave some users out of the training.
 history = torch.zeros(served.num_users, served.num_items)
 history[train[0], train[1] - served.num_users] = 1
 hidden = torch.zeros_like(history, dtype=torch.bool)
