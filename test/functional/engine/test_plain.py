@@ -184,9 +184,10 @@ def test_second_derivative_is_refused(calls):
     assert len(calls) == 1
 
 
-def test_operators_compute_what_modes_watch(calls):
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+def test_operators_compute_what_modes_watch(norm, calls):
     """Modes of PyTorch that watch or replace operators get those of the package."""
-    layer, x = DIFFormerConv(6, 8, use_graph=False), torch.randn(12, 6)
+    layer, x = DIFFormerConv(6, 8, use_graph=False, norm=norm), torch.randn(12, 6)
     with FlopCounterMode(display=False) as counter:
         layer(x)
     assert not calls
