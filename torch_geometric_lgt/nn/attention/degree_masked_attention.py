@@ -28,6 +28,9 @@ class DegreeMaskedAttention(KernelLayer):
     r"""Attends from each node to all nodes of its graph in :math:`O(N)`, with a learnable degree
     mask.
 
+    **Edges are ignored** beyond the degrees: they are only counted, and only without
+    :obj:`degree`. :class:`~torch_geometric_lgt.nn.GPSConv` puts message passing beside the layer.
+
     This is Eq. 8-12 of `"Masked Graph Transformer for Large-Scale Recommendation"
     <https://arxiv.org/abs/2405.04028>`_:
 
@@ -119,7 +122,8 @@ class DegreeMaskedAttention(KernelLayer):
         state: AttentionState | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""Computes the output ``[N_t, F]`` of the targets.
+        r"""Computes the output ``[N_t, F]`` of the targets. Ignores :obj:`edge_index` if there is
+        a :obj:`degree`.
 
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of

@@ -14,7 +14,10 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class MeanAttention(KernelLayer):
-    r"""Gives each node the plain mean of the values of its graph: attention with equal weights,
+    r"""Gives each node the plain mean of the values of its graph: attention with equal weights.
+
+    **Edges are ignored.** In the place of a layer such as :class:`torch_geometric.nn.GCNConv` it
+    leaves out the graph; :class:`~torch_geometric_lgt.nn.GPSConv` puts both side by side.
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{1}{|\mathcal{B}(i)|} \sum_{j \in \mathcal{B}(i)}
@@ -67,7 +70,7 @@ class MeanAttention(KernelLayer):
         *,
         state: AttentionState | None = None,
     ) -> Tensor:
-        r"""Computes the output ``[N_t, F_out]`` of the targets.
+        r"""Computes the output ``[N_t, F_out]`` of the targets. Ignores :obj:`edge_index`.
 
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of

@@ -26,7 +26,9 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 class DIFFormerConv(LinearLayer):
     r"""Attends from each node to all nodes and to its neighbours, with the diffusion operator of
     `"DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion"
-    <https://arxiv.org/abs/2301.09474>`_:
+    <https://arxiv.org/abs/2301.09474>`_.
+
+    With ``use_graph=False`` **edges are ignored**, and the layer attends to all nodes alone.
 
     .. math::
         \mathbf{X}^{\prime} = \mathbf{S} \mathbf{V} + w \, \mathbf{D}_t^{-1/2} \mathbf{A}
@@ -131,7 +133,8 @@ class DIFFormerConv(LinearLayer):
         edge_weight: Tensor | None = None,
         position: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        r"""Computes the output ``[N_t, F_out]`` of the targets.
+        r"""Computes the output ``[N_t, F_out]`` of the targets. Ignores :obj:`edge_index` with
+        ``use_graph=False``.
 
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of

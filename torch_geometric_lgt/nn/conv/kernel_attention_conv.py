@@ -29,6 +29,10 @@ class KernelAttentionConv(KernelLayer):
     attention (Eq. 6) of `"Masked Graph Transformer for Large-Scale Recommendation"
     <https://arxiv.org/abs/2405.04028>`_.
 
+    **Edges are ignored** unless the layer has a relational bias (:obj:`relational_order`). In the
+    place of a layer such as :class:`torch_geometric.nn.GCNConv` it leaves out the graph;
+    :class:`~torch_geometric_lgt.nn.GPSConv` puts both side by side.
+
     It is also the attention of `"NodeFormer" <https://arxiv.org/abs/2306.08385>`_ and
     `"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_:
 
@@ -203,7 +207,8 @@ class KernelAttentionConv(KernelLayer):
         edge_weight: Tensor | None = None,
         position: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        r"""Computes the output ``[N_t, F_out]`` of the targets.
+        r"""Computes the output ``[N_t, F_out]`` of the targets. Ignores :obj:`edge_index` unless
+        the layer has a relational bias (:obj:`relational_order`).
 
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of

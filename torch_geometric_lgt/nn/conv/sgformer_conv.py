@@ -10,7 +10,10 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 class SGFormerConv(LinearLayer):
     r"""Attends from each node to all nodes of its graph in :math:`O(N)`, with the simple global
     attention of `"SGFormer: Simplifying and Empowering Transformers for Large-Graph
-    Representations" <https://arxiv.org/abs/2306.10759>`_:
+    Representations" <https://arxiv.org/abs/2306.10759>`_.
+
+    **Edges are ignored.** In the place of a layer such as :class:`torch_geometric.nn.GCNConv` it
+    leaves out the graph; :class:`~torch_geometric_lgt.nn.GPSConv` puts both side by side.
 
     .. math::
         \mathbf{X}^{\prime} = \mathbf{D}^{-1} \left[ \mathbf{V} + \frac{1}{N} \tilde{\mathbf{Q}}
@@ -109,7 +112,7 @@ class SGFormerConv(LinearLayer):
         state: AttentionState | None = None,
         position: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        r"""Computes the output ``[N_t, F_out]`` of the targets.
+        r"""Computes the output ``[N_t, F_out]`` of the targets. Ignores :obj:`edge_index`.
 
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
