@@ -155,6 +155,19 @@ def test_layer(patch):
     checks.test_no_exported_class_is_left_out()
 
 
+def test_a_layer_in_a_file_of_a_user(monkeypatch):
+    monkeypatch.setattr(_layer_checks, '_check_compile', lambda *_: None)
+    example = load(EXTEND / 'layer_module.py', 'layer_module')
+    monkeypatch.setitem(sys.modules, example.__name__, example)
+    code = (EXTEND / 'layer_module.py').read_text()
+    assert re.findall(r'^ *(?:from|import) \S*\._', code, re.MULTILINE) == []
+    example.check_layer(lambda: example.GatedAttention(6, 8, heads=2), in_channels=6)
+    layer, x = example.GatedAttention(8, 8, heads=2), torch.randn(5, 8)
+    for block in (nn.GPSConv(8, None, attn_type=layer), nn.GlobalAttention(layer)):
+        out = block(x) if isinstance(block, nn.GPSConv) else block(x[None])
+        assert out.shape[-2:] == (5, 8)
+
+
 def test_model(patch):
     patch = patch('model')
     patch.add('torch_geometric_lgt/nn/models/kernel_transformer.py')
@@ -171,7 +184,7 @@ def test_model(patch):
 def test_hooks_of_models_are_public_and_on_the_page():
     page = (EXTEND / 'model.rst').read_text()
     hooks = set()
-    for model in (getattr(nn, name) for name in nn.__all__):
+    for model in (value for value in vars(nn).values() if isinstance(value, type)):
         for base in (LayerwiseModel, StreamedModel):
             if issubclass(model, base):
                 parts = model.__mro__[: model.__mro__.index(base)]

@@ -25,7 +25,11 @@ from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._streaming.stream import evaluation
 
 LAYERS = [
-    *(name for name in nn.__all__ if issubclass(getattr(nn, name), AttentionLayer)),
+    *(
+        name
+        for name, value in vars(nn).items()
+        if isinstance(value, type) and issubclass(value, AttentionLayer)
+    ),
     MultiheadAttention.__name__,
 ]
 

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import itertools
 import pickle
+import re
 from functools import partial
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from torch_geometric_lgt.distributed import all_reduce_moments, all_reduce_sum
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.loader import NodePartitionLoader
-from torch_geometric_lgt.nn import SGFormerConv
-from torch_geometric_lgt.nn._layers.input_checks import check_features
+from torch_geometric_lgt.nn import SGFormerConv, check_features
+from torch_geometric_lgt.testing import _layer_checks
 from torch_geometric_lgt.testing._layer_checks import plain_call
 from torch_geometric_lgt.testing._process_checks import check_processes
 from torch_geometric_lgt.testing._samples import sample
@@ -168,6 +169,63 @@ def test_a_layer_of_open_size_passes():
 def test_each_broken_promise_is_found(fault):
     with pytest.raises(AssertionError, match=FAULTS[fault]):
         check_layer(lambda: Broken(fault), 6)
+
+
+class Plain(torch.nn.Module):
+    """A layer as a user writes it first."""
+
+    def __init__(self):
+        super().__init__()
+        self.lin = torch.nn.Linear(6, 3)
+
+    def forward(self, x, edge_index, batch=None):
+        return self.lin(x.to(self.lin.weight.dtype))
+
+
+def test_messages_say_what_a_layer_of_a_user_lacks():
+    layer, (x, edge_index, batch) = Plain().double().eval(), sample(9, 6)
+    message = (
+        "another width in 'x' end in RuntimeError('mat1 and mat2 shapes cannot be multiplied (9x5 "
+        "and 6x3)'), no ValueError that names it; call torch_geometric_lgt.nn.check_features first "
+        'in forward'
+    )
+    with pytest.raises(AssertionError, match=f'^{re.escape(message)}$'):
+        _layer_checks._check_errors(layer, plain_call, x, edge_index, batch)
+    message = (
+        "another module in its place at 'lin' ends in AttributeError(\"'Scaled' object has no "
+        "attribute 'weight'\"); call the part as a module and read no attribute of it, for a user "
+        'may put an adapter in its place; torch_geometric_lgt.nn.check_features compares the input '
+        'with the parameters of any module'
+    )
+    with pytest.raises(AssertionError, match=f'^{re.escape(message)}$'):
+        _layer_checks.check_wrapped(layer, plain_call, x, edge_index, batch)
+    message = (
+        "the layer has no method 'reset_parameters'; define one that draws all parameters anew, as "
+        "PyG's layers do: call torch_geometric.nn.inits.reset(module) for each of self.children()"
+    )
+    with pytest.raises(AssertionError, match=f'^{re.escape(message)}$'):
+        _layer_checks._check_reset(layer, plain_call, x, edge_index, batch)
+
+
+@pytest.mark.parametrize(
+    ('fault', 'message'),
+    [
+        ("'batch'", 'kernel_attention checks it'),
+        ("'edge_index'", 'sorted_edges checks it'),
+    ],
+)
+def test_messages_name_the_function_that_checks_an_argument(fault, message):
+    class Unchecked(Plain):
+        def forward(self, x, edge_index, batch=None):
+            check_features(x, self.lin, 6)
+            if fault == "'edge_index'":
+                segments(batch, x.size(0))
+            return self.lin(x) + edge_index.size(1)
+
+    layer, (x, edge_index, batch) = Unchecked().double().eval(), sample(9, 6)
+    expected = f'in {fault} end in no error; torch_geometric_lgt.functional.{message}'
+    with pytest.raises(AssertionError, match=f'{re.escape(expected)}$'):
+        _layer_checks._check_errors(layer, plain_call, x, edge_index, batch)
 
 
 def test_graph_breaks_are_found():

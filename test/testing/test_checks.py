@@ -240,6 +240,7 @@ ELSEWHERE = {
     'LinkNeighborLoader',
     'MGFormer',
     'RandomSignFlip',
+    'check_features',
 }  # another interface; each has its own tests
 
 

@@ -1,3 +1,4 @@
+from torch_geometric_lgt.nn._layers.input_checks import check_features
 from torch_geometric_lgt.nn.attention import (
     AdjacencyMaskedAttention,
     DegreeMaskedAttention,
@@ -40,4 +41,5 @@ __all__ = [
     'NodeFormer',
     'SGFormer',
     'SGFormerConv',
+    'check_features',
 ]

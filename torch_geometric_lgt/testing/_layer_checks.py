@@ -22,6 +22,12 @@ from torch_geometric_lgt.testing._promises import promise
 from torch_geometric_lgt.testing._samples import DOUBLE, sample, subgraph, tiny_graphs
 from torch_geometric_lgt.testing._wrapped_checks import check_wrapped
 
+FIXES = {
+    "'x'": '; call torch_geometric_lgt.nn.check_features first in forward',
+    "'batch'": '; torch_geometric_lgt.functional.kernel_attention checks it',
+    "'edge_index'": '; torch_geometric_lgt.functional.sorted_edges checks it',
+}
+
 
 def plain_call(
     layer: Module, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, **kwargs: Any
@@ -51,15 +57,19 @@ def check_layer(
       seeds the global random state.
     * Copies and pickles give the same output, and so does another layer that loads the state dict.
       One seed gives one initialisation.
+    * The layer has a method :meth:`reset_parameters`, as PyG's layers have.
     * Hooks and parametrisations that a user adds to the Linear layers and embeddings of the layer
-      change the output and receive gradients. So do other modules that a user puts in their place.
+      change the output and receive gradients. So do other modules that a user puts in their place,
+      such as adapters, which need not have a :obj:`weight`.
     * ``torch.compile`` finds no graph break, with or without batch and weights, and compiles once
       for all sizes.
     * Half precision is close to double precision.
     * The flops of both passes, and the bytes that are kept for the backward pass, grow no faster
       than the number of nodes and edges.
     * Wrong features and graph ids end in a ValueError or TypeError that names the argument. So do
-      wrong edges if the output depends on the edges.
+      wrong edges if the output depends on the edges. :func:`~torch_geometric_lgt.nn.check_features`
+      checks features, :func:`~torch_geometric_lgt.functional.kernel_attention` graph ids, and
+      :func:`~torch_geometric_lgt.functional.sorted_edges` edges.
 
     Args:
         make (callable): Makes the layer, in training mode and float32.
@@ -286,10 +296,10 @@ def _check_errors(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batc
         except Exception as error:
             if name not in str(error) or not isinstance(error, (ValueError, TypeError)):
                 raise AssertionError(
-                    f'{what} in {name} end in {error!r}, no ValueError that names it'
+                    f'{what} in {name} end in {error!r}, no ValueError that names it{FIXES[name]}'
                 ) from error
         else:
-            raise AssertionError(f'{what} in {name} end in no error')
+            raise AssertionError(f'{what} in {name} end in no error{FIXES[name]}')
 
 
 def _check_gradients(
@@ -349,6 +359,12 @@ def _check_side_effects(
 
 
 def _check_reset(layer: Any, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    if not hasattr(layer, 'reset_parameters'):
+        raise AssertionError(
+            "the layer has no method 'reset_parameters'; define one that draws all parameters "
+            "anew, as PyG's layers do: call torch_geometric.nn.inits.reset(module) for each of "
+            'self.children()'
+        )
     call(layer, x, edge_index, batch)  # gives open sizes their values
     states = []
     for seed in (0, 0, 1):

@@ -13,6 +13,12 @@ from torch_geometric.nn import Linear as PyGLinear
 from torch_geometric_lgt.testing._promises import promise
 
 Call = Callable[..., Tensor]
+IN_ITS_PLACE = 'another module in its place'
+REPLACED_FIX = (
+    '; call the part as a module and read no attribute of it, for a user may put an adapter in its '
+    'place; torch_geometric_lgt.nn.check_features compares the input with the parameters of any '
+    'module'
+)
 
 
 class Scaled(Module):
@@ -41,10 +47,11 @@ def check_wrapped(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batc
             for how, wrap in (
                 ('a hook', _hooked),
                 ('a parametrisation', _parametrised),
-                ('another module in its place', _replaced),
+                (IN_ITS_PLACE, _replaced),
             ):
                 wrapped = _copy(layer, part)
-                with promise(f'{how} at {name!r}'):
+                fix = REPLACED_FIX if how == IN_ITS_PLACE else ''
+                with promise(f'{how} at {name!r}', fix=fix):
                     found = _results(wrapped, call, x, edge_index, batch, wrap(wrapped, name))
                 if found[2] is None:
                     raise AssertionError(f'no gradient reaches {how} at {name!r}')

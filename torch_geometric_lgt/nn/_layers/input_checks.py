@@ -121,8 +121,17 @@ def check_heads(heads: int, channels: int, name: str = 'hidden_channels') -> Non
 
 
 def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str = 'x') -> None:
-    r"""Checks the input :obj:`x` of the module :obj:`part`, such as a Linear layer. Messages call
-    it :obj:`name`.
+    r"""Checks the features that a layer passes to :obj:`part`, one of its submodules. Layers of
+    this package call it first in :meth:`forward`, so that an error names the argument.
+
+    It reads dtype and device from the parameters of :obj:`part`, which may be any module: a user
+    may put an adapter in the place of a Linear layer, without an attribute :obj:`weight`.
+
+    Args:
+        x (torch.Tensor): The features ``[N, in_channels]``, dense or sparse.
+        part (torch.nn.Module): The module that gets :obj:`x`, such as a Linear layer.
+        in_channels (int): The width of :obj:`x`, or -1 for that of the first input.
+        name (str, optional): What messages call :obj:`x`. (default: :obj:`"x"`)
 
     Raises:
         TypeError: If :obj:`x` is no tensor.
@@ -130,6 +139,15 @@ def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str
             is -1, a Linear layer that has seen an input fixes the width, and any other module
             accepts every width. Also if :obj:`x` has another device than the parameters, or another
             dtype outside of autocast.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import check_features
+        >>> lin = torch.nn.Linear(16, 8)
+        >>> check_features(torch.randn(5, 16), lin, in_channels=16)
+        >>> check_features(torch.randn(5, 4), lin, in_channels=16)
+        Traceback (most recent call last):
+        ValueError: 'x' must have shape [N, 16] (got (5, 4))
     """
     check_tensor(x, name)
     is_lazy = isinstance(part, LazyModuleMixin)
