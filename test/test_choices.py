@@ -125,3 +125,21 @@ def test_a_name_without_a_similar_one_gets_no_question():
     message = "'split' must be one of None, 'given', 'ratio', 'leave-one-out' (got 'leave'); did "
     with pytest.raises(ValueError, match=f"^{re.escape(message)}you mean 'leave-one-out'\\?$"):
         InteractionDataset('', 'shop', split='leave')
+
+
+def test_activations():
+    message = (
+        "'act' must be the name of an activation of torch.nn, such as 'relu', or a module (got "
+        "'rellu'); did you mean 'ReLU'?"
+    )
+    for make in (
+        lambda act: nn.NodeFormer(4, 8, 2, act=act),
+        lambda act: nn.GraphTransformer(4, 8, 2, num_layers=1, act=act),
+        lambda act: nn.GraphTransformer(4, 8, 2, gate=True, act=act),
+        lambda act: nn.GPSConv(8, None, act=act),
+    ):
+        with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+            make('rellu')
+        make(torch.nn.GELU())
+    conv = nn.GPSConv(8, None, act='leaky_relu', act_kwargs={'negative_slope': 0.3})
+    assert conv.mlp[1].negative_slope == 0.3

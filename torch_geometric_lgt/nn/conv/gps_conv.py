@@ -15,6 +15,7 @@ from torch_geometric.utils import to_dense_batch
 from torch_geometric_lgt._arguments import check_choice, nearest_name
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.nn._layers.activation import make_activation
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_batch_arguments,
     check_edge_index,
@@ -249,6 +250,7 @@ class GPSConv(PyGGPSConv):
             raise ValueError("'conv' and 'attn_type' must not both be None (got None twice)")
         if isinstance(attn_type, str) and attn_type != 'mean':
             check_heads(heads, channels, 'channels')
+        make_activation(act, **(act_kwargs or {}))  # PyG's error for an unknown name lists a set
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
         super().__init__(channels, conv, 1, dropout, act, act_kwargs, norm, norm_kwargs)
         self.heads = heads

@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn import LayerNorm, Linear, Module, ModuleList
 from torch.nn.functional import dropout
-from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn._layers.activation import make_activation
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_features,
     check_rates,
@@ -74,7 +74,7 @@ class Backbone(LayerwiseModel):
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.out_channels, self.num_layers = out_channels, num_layers
         self.dropout, self.activate_layers = dropout, activate_layers
-        self.act = activation_resolver(act)
+        self.act = make_activation(act)
         self.lin_in = make_linear(in_channels, hidden_channels)
         self.convs = ModuleList(make_conv() for _ in range(num_layers))
         self.norms = ModuleList(

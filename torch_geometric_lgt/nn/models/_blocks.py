@@ -4,9 +4,9 @@ from typing import Any
 from torch import Tensor
 from torch.nn import LayerNorm, Linear, Module
 from torch.nn.functional import dropout
-from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn._layers.activation import make_activation
 from torch_geometric_lgt.nn.conv.gps_conv import attend, reset_layer
 
 
@@ -20,7 +20,7 @@ class InputLayer(Module):
     def __init__(self, dropout: float, act: str, norm: Module | None) -> None:
         super().__init__()
         self.dropout = dropout
-        self.act = activation_resolver(act)
+        self.act = make_activation(act)
         self.norm = norm
 
     def attend(self, *args: Any) -> None:
@@ -59,7 +59,7 @@ class LocalLayer(Module):
         super().__init__()
         self.dropout, self.conv, self.norm = dropout, conv, norm
         self.lin = Linear(channels, channels)
-        self.act = activation_resolver(act)
+        self.act = make_activation(act)
         self.output_norm = LayerNorm(channels) if has_output_norm else None
 
     def attend(self, *args: Any) -> None:
@@ -95,7 +95,7 @@ class GatedLayer(Module):
         super().__init__()
         self.attn = attn
         self.dropout = dropout
-        self.act = activation_resolver(act)
+        self.act = make_activation(act)
         self.lin, self.lin_out = Linear(channels, channels), Linear(channels, channels)
         self.norm = LayerNorm(channels)
 

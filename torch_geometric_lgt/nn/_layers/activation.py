@@ -1,0 +1,22 @@
+from typing import Any
+
+import torch
+from torch_geometric.nn.resolver import activation_resolver
+
+from torch_geometric_lgt._arguments import nearest_name
+
+
+def make_activation(act: Any, **options: Any) -> Any:
+    r"""Returns the activation that :obj:`act` names, with the arguments :obj:`options`, as PyG's
+    layers do. A module or function is returned as it is.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    try:
+        return activation_resolver(act, **options)
+    except ValueError as error:
+        raise ValueError(
+            "'act' must be the name of an activation of torch.nn, such as 'relu', or a module (got "
+            f'{act!r}){nearest_name(act, torch.nn.modules.activation.__all__)}'
+        ) from error
