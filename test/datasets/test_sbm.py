@@ -179,7 +179,7 @@ def test_transforms_are_told_apart(tmp_path):
 
 
 def test_raises(tmp_path):
-    with pytest.raises(ValueError, match="'name' must be 'PATTERN' or 'CLUSTER'"):
+    with pytest.raises(ValueError, match="'name' must be one of 'PATTERN', 'CLUSTER'"):
         SBMDataset(tmp_path, 'SBM')
     with pytest.raises(ValueError, match="'split' must be one of"):
         SBMDataset(tmp_path, 'PATTERN', 'valid')

@@ -370,7 +370,7 @@ def test_compiles_without_a_break(kernel):
     [
         ({'heads': 3}, "'heads' must be even"),
         ({'heads': 6}, "'heads' must divide 'out_channels'"),
-        ({'kernel': 'cosine'}, "'kernel' must be one or two of"),
+        ({'kernel': 'cosine'}, "'kernel' must be one of 'softmax', 'jaccard'"),
         ({'kernel': ('mean', 'mean', 'mean')}, "'kernel' must be one or two of"),
         ({'edge_channels': -1}, "'edge_channels' must be at least 0"),
         (
