@@ -48,10 +48,10 @@ def patterns():
 
 
 def messages():
-    blocks = re.findall(
-        r'^\.\. code-block:: text\n\n((?: {3}.*\n)+)', PAGE.read_text(encoding='utf-8'), re.M
-    )
-    return [' '.join(block.split()) for block in blocks]
+    text = PAGE.read_text(encoding='utf-8')
+    blocks = re.findall(r'^\.\. code-block:: text\n\n((?: {3}.*\n)+)', text, re.M)
+    cells = re.findall(r'^ {3}\* - ``(.+)``$', text, re.M)
+    return [' '.join(block.split()) for block in (*blocks, *cells)]
 
 
 @pytest.mark.parametrize('message', messages())
@@ -60,4 +60,4 @@ def test_message_is_one_of_the_code(message):
 
 
 def test_no_message_is_quoted_twice():
-    assert len(messages()) == len(set(messages())) > 40
+    assert len(messages()) == len(set(messages())) > 60
