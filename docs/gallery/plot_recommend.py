@@ -77,8 +77,14 @@ def recall(model, pairs, known, k=20):
 # ----------------
 #
 # ``SVDEncoding`` adds structural encodings of users and items, which rank items without any
-# training. Try several ranks of the encodings and all rules of ranking, ``model.scoring``, on the
-# validation pairs: that takes seconds, and training has to beat the result.
+# training. The model computes a row of numbers, an embedding, for each user and each item. A
+# *rule*, ``model.scoring``, makes scores of the rows. With ``'inner'``, a score is the inner
+# product of two rows. With a number, it is the cosine of the rows times the item's number of users
+# to this power: 0 ranks by the cosine alone. A larger number such as 0.3 prefers popular items, so
+# that users get more similar lists.
+#
+# Try several ranks of the encodings and several rules on the validation pairs: that takes seconds,
+# and training has to beat the result.
 RULES = ('inner', 0.0, 0.1, 0.3, 0.5, 0.7)
 settings = {'embedding_dim': 32}
 
@@ -113,6 +119,9 @@ rank = max(ranks, key=ranks.get)
 # The nodes of a batch are queries, and all nodes are keys of the attention. ``attention_states``
 # sums up the keys, which takes most of a step on a large graph. Users and items of a batch share
 # the sums, and the next three steps read them as constants.
+#
+# The loss has two terms: *alignment* draws the rows of a user and a chosen item together, and
+# *uniformity* spreads all rows over the sphere. ``weight`` is the weight of uniformity.
 def train_epoch(model, optimizer, weight):
     for step, pairs in enumerate(train[:, torch.randperm(train.size(1))].split(1024, dim=1)):
         if step % 4 == 0:
@@ -155,7 +164,8 @@ print(f'trained:   {max(shares):.3f}, epoch {shares.index(max(shares))}, rate an
 
 # %%
 # A share of :math:`P` pairs has a standard error of at most :math:`1 / (2 \sqrt{P})`, and the best
-# of many epochs and settings is in part the luckiest. So the trained model has to be ahead by more:
+# of many epochs and settings is in part the luckiest. So the trained model has to be ahead by more
+# than one such error. This is a mild test: the best of many trials often passes it by luck.
 untrained = new_model(rank)
 choose_rule(untrained)
 chance = 0.5 / valid.size(1) ** 0.5
@@ -219,6 +229,9 @@ answers = dict(zip(dataset.user_ids[users].tolist(), dataset.item_ids[top].tolis
 answers
 
 # %%
+# ``user_ids`` and ``item_ids`` are arrays of the ids in the file. An entry is a NumPy string, or an
+# integer if all ids of the column are whole numbers. ``tolist()`` makes Python's own types of them.
+#
 # A server needs no data set, but these five entries. ``state_dict`` has the parameters, the
 # degrees, the encodings and the rule. It does not have the arguments of the model, such as
 # ``heads``: keep all that are not the defaults.
