@@ -163,10 +163,10 @@ encode(changed)
 one, len([*folder.glob('*.safetensors')])
 
 # %%
-# A call writes one file of encodings, and an empty ``.lock`` file beside it, by which processes wait
-# for each other. It waits until both are on the disk. For a graph of some dozens of nodes that
-# takes longer than its encodings. Give data sets of many small graphs the ``pre_transform``, or
-# encode them as one batch, in one file:
+# A call writes one file of encodings, and beside it an empty ``.lock`` file, by which processes
+# wait for each other. It waits until the encodings are on the disk. For a graph of some dozens of
+# nodes that takes longer than the encodings. Give data sets of many small graphs the
+# ``pre_transform``, or encode them as one batch, in one file:
 from torch_geometric.data import Batch
 
 graphs = [Data(edge_index=torch.randint(n, (2, 3 * n)), num_nodes=n) for n in range(10, 40)]

@@ -73,8 +73,9 @@ def train(model):
 # Local layers before one gated layer of attention
 # ------------------------------------------------
 #
-# These are settings for many labels, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_. With
-# 20 labels per class, as here, a GCN and DIFFormer are ahead on Cora (:doc:`/which`).
+# In a *gated* layer (``gate=True``) the attention multiplies a map of the layer's input. These are
+# settings for many labels, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_. With 20 labels
+# per class, as here, a GCN and DIFFormer are ahead on Cora (:doc:`/which`).
 # ``attn_type=None`` and ``'mean'`` are the controls.
 def graph_transformer(attn_type):
     torch.manual_seed(1)
