@@ -32,13 +32,14 @@ def gram_state(
         query_gram = key_gram if shared else gram(queries.x, query_centre, targets)
         k, v = (_map(part, keys.heads, key_centre.double()) for part in (keys, values))
         q = _map(queries, keys.heads, query_centre.double())
-        weighted = torch.einsum('bef,bfhd->behd', key_gram, torch.cat([v, _constant(v)], -1))
+        maps = torch.cat([v, _constant(v), k], -1)
+        weighted, weighted_keys = _multiply(key_gram, maps).split([v.size(-1) + 1, k.size(-1)], -1)
         sums = torch.einsum('behc,behd->bhcd', k, weighted)
         if keys.map.has_constant:
             sums = torch.cat([weighted[:, -1:].transpose(1, 2), sums], 2)
         squares, query_squares = (
-            torch.einsum('bef,behc,bfhc->bh', products, w, w).clamp(min=0)
-            for products, w in ((key_gram, k), (query_gram, q))
+            (products * w).sum((1, 3)).clamp(min=0)
+            for products, w in ((weighted_keys, k), (_multiply(query_gram, q), q))
         )
     return AttentionState(
         sums, sums.new_zeros(sums.shape[:3]), squares, sources.sizes, query_squares=query_squares
@@ -81,6 +82,12 @@ def _map(part: KernelInput | LinearInput, heads: int, centre: Tensor) -> Tensor:
     constant = centre @ weight if bias is None else torch.addmm(bias, centre, weight)
     rows = torch.cat([weight.expand(centre.size(0), -1, -1), constant[:, None]], 1)
     return rows.unflatten(2, (heads, -1))
+
+
+def _multiply(gram: Tensor, maps: Tensor) -> Tensor:
+    r"""Multiplies the products ``[B, F + 1, F + 1]`` of the rows of each graph by the coefficients
+    ``[B, F + 1, H, C]`` of affine maps."""
+    return (gram @ maps.flatten(2)).unflatten(2, (maps.size(2), -1))
 
 
 def _constant(like: Tensor) -> Tensor:
