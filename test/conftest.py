@@ -139,6 +139,22 @@ def exit_code():
 
 
 @pytest.fixture
+def ended(start, exit_code):
+    """Runs a function in as many processes as torchrun would, without what each would import; their
+    exit codes."""
+    import distributed_worker as worker  # imports the package, of which most tests need a part
+
+    def run(world, work, *arguments):
+        port = worker.free_port()
+        ranks = [
+            start(worker.as_rank, rank, world, port, work, *arguments) for rank in range(world)
+        ]
+        return [exit_code(process) for process in ranks]
+
+    return run
+
+
+@pytest.fixture
 def file_server(tmp_path):
     """A folder and the address under which a server of this machine offers its files."""
     (tmp_path / 'public').mkdir()

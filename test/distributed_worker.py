@@ -7,6 +7,7 @@ import os
 import runpy
 import socket
 import sys
+import tempfile
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -186,12 +187,11 @@ def as_rank(rank, world, port, function, *arguments):
     function(*arguments)
 
 
-def torchrun(errors, arguments, environment):
+def torchrun(errors, arguments):
     """Does what the command does, without its own imports; what all processes write to stderr goes
     to a file."""
     from torch.distributed import run
 
-    os.environ.update(environment)
     with errors.open('w') as file:
         os.dup2(file.fileno(), 2)
     run.main(['--standalone', *arguments])
@@ -201,6 +201,19 @@ def main_with_errors_to(folder, *arguments):
     """Has a file for each rank in place of stderr."""
     sys.stderr = (folder / f'{os.environ["RANK"]}.txt').open('w')
     main(*arguments)
+
+
+def run_module(name, arguments, environment):
+    """Runs a module as ``python -m`` does."""
+    os.environ.update(environment)
+    sys.argv = [name, *arguments]
+    runpy.run_module(name, run_name='__main__', alter_sys=True)
+
+
+def run_in(folder, script):
+    """Runs a script that makes its temporary folders in a folder."""
+    tempfile.tempdir = str(folder)
+    runpy.run_path(str(script), run_name='__main__')
 
 
 def print_to(folder, script, digits):

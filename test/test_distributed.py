@@ -11,21 +11,6 @@ from torch_geometric_lgt.distributed import all_reduce_moments
 EXAMPLES = Path(__file__).parents[1] / 'examples'
 
 
-@pytest.fixture
-def ended(start, exit_code):
-    """Runs a function in as many processes as torchrun would, without what each would import; their
-    exit codes."""
-
-    def run(world, work, *arguments):
-        port = worker.free_port()
-        ranks = [
-            start(worker.as_rank, rank, world, port, work, *arguments) for rank in range(world)
-        ]
-        return [exit_code(process) for process in ranks]
-
-    return run
-
-
 def same(folder, kind, world, module, out):
     results = [torch.load(folder / f'{kind}-{rank}.pt', weights_only=True) for rank in range(world)]
     worker.squared_error(out).backward()
@@ -58,7 +43,7 @@ def test_processes_of_torchrun_equal_one_process(mode, tmp_path, start, exit_cod
     folder = tmp_path / 'results'
     folder.mkdir()
     command = ['--nproc-per-node=2', worker.__file__, str(folder), mode]
-    code = exit_code(start(worker.torchrun, tmp_path / 'errors', command, {}))
+    code = exit_code(start(worker.torchrun, tmp_path / 'errors', command))
     assert code == 0, (tmp_path / 'errors').read_text()
     assert_equal_to_one_process(2, folder)
 

@@ -99,14 +99,11 @@ def test_a_resumed_training_needs_all_of_its_checkpoint(
             dist.destroy_process_group()
 
 
-def test_two_processes_resume_by_the_program_of_the_page(tmp_path, start, exit_code):
+def test_two_processes_resume_by_the_program_of_the_page(tmp_path, ended):
     program, folder = tmp_path / 'program.py', tmp_path / 'folder'
     folder.mkdir()
     program.write_text(blocks('docs/processes.rst')[-1])
-    command = ['--nproc-per-node=2', str(program)]
-    environment = {'TMPDIR': str(folder)}
-    code = exit_code(start(worker.torchrun, tmp_path / 'errors', command, environment))
-    assert code == 0, (tmp_path / 'errors').read_text()
+    assert ended(2, worker.run_in, folder, program) == [0, 0]
     assert len(list(folder.glob('*/checkpoint.pt'))) == 2
 
 

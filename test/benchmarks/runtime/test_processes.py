@@ -1,35 +1,21 @@
 import csv
-import json
 import sys
 from types import SimpleNamespace
 
-from distributed_worker import as_rank, free_port, torchrun
+from distributed_worker import run_module
 
 from benchmarks.runtime import processes
 
 
-def test_processes(monkeypatch, tmp_path, start, exit_code):
-    under_torchrun = processes.launch
-
-    def launch(world, num_nodes, repeats):
-        """Under torchrun where there are several processes; one has what torchrun would give it."""
-        if world > 1:
-            return under_torchrun(world, num_nodes, repeats)
-        path = tmp_path / 'figures.json'
-        assert (
-            exit_code(start(as_rank, 0, 1, free_port(), processes.work, num_nodes, repeats, path))
-            == 0
-        )
-        return json.loads(path.read_text())
-
+def test_processes(monkeypatch, tmp_path, ended):
     def run(command, check, env):
-        """Runs the command in a fork of a process that has imported PyTorch."""
+        """Does what torchrun would do, in forks of a process that has imported PyTorch."""
         assert check
         assert command[:4] == [sys.executable, '-m', 'torch.distributed.run', '--standalone']
-        errors = tmp_path / 'errors'
-        assert exit_code(start(torchrun, errors, command[4:], env)) == 0, errors.read_text()
+        assert command[5:7] == ['-m', processes.__name__]
+        world = int(command[4].removeprefix('--nproc-per-node='))
+        assert ended(world, run_module, command[6], command[7:], env) == [0] * world
 
-    monkeypatch.setattr(processes, 'launch', launch)
     monkeypatch.setattr(processes, 'subprocess', SimpleNamespace(run=run))
     monkeypatch.setattr(
         sys,
