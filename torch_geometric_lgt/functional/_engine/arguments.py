@@ -4,11 +4,9 @@ values and its gradients follow from the fields of the dataclass."""
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from operator import attrgetter
 from types import NoneType
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, cast
 
-import torch
 from torch import Tensor
 from typing_extensions import Self, dataclass_transform
 
@@ -69,7 +67,8 @@ class Arguments:
         cls._shared = tuple(
             (paths.index(path), paths.index(other)) for path, other in cls.shares.items()
         )
-        cls._values = attrgetter(*paths)
+        # attrgetter is not traced, and a loop over the paths takes long to trace
+        cls._values = eval(f'lambda self: [{", ".join(f"self.{path}" for path in paths)}]')
         cls._gradients = frozenset(slot.path for slot in cls.slots if slot.has_gradient)
         places = (slot.path.partition('.') for slot in cls.slots if slot.has_gradient)
         cls._gradient_places = tuple(places)
@@ -77,16 +76,11 @@ class Arguments:
     def pack(self) -> list[Any]:
         r"""Returns the flat list of values that the operator takes, one for each slot. A tensor
         that is the same object as its partner in :obj:`shares` is replaced by :obj:`None`."""
-        values = list(self._traced() if torch.compiler.is_compiling() else type(self)._values(self))
+        values = self._values()
         for position, other in reversed(self._shared):
             if values[position] is values[other]:
                 values[position] = None
         return values
-
-    def _traced(self) -> tuple[Any, ...]:
-        r"""Returns the values of all slots (one for each value of the operator) by code that
-        :meth:`torch.compile` traces."""
-        return tuple(_at(self, slot.path) for slot in self.slots)
 
     @classmethod
     def unpack(cls, values: Sequence[Any]) -> Self:
@@ -178,13 +172,6 @@ def _records_of(arguments: type, paths: list[str]) -> Iterator[Record]:
         names = [path.partition('.')[2] for path in paths if path.partition('.')[0] == name]
         first = fields_of_paths.index(name)
         yield Record(name, _kind(hint)[0], first, () if names == [''] else tuple(names))
-
-
-def _at(value: Any, path: str) -> Any:
-    r"""Returns the attribute of :obj:`value` at a path with dots, such as ``'keys.weight'``."""
-    for name in path.split('.'):
-        value = getattr(value, name)
-    return value
 
 
 def _paths_of(gradients: Mapping[str, Any]) -> Iterator[str]:
