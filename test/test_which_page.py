@@ -141,9 +141,8 @@ def has_inference(make, call):
 def compiles(make, call):
     torch.compiler.reset()
     layer = make().eval()
-    compiled = torch.compile(
-        partial(call, layer), fullgraph=True, dynamic=True, backend='aot_eager'
-    )
+    # without AOTAutograd, whose passes over each of them are compared by the checks
+    compiled = torch.compile(partial(call, layer), fullgraph=True, dynamic=True, backend='eager')
     return torch.allclose(compiled(X, EDGES), call(layer, X, EDGES), rtol=1e-4, atol=1e-5)
 
 

@@ -105,6 +105,8 @@ def test_a_pair_has_a_pair_of_degrees():
 
 
 @pytest.mark.compiled
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_compiles_whole_with_degrees_from_edges():
     layer = DegreeMaskedAttention(8, max_degree=40)
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')

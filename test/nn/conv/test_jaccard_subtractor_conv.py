@@ -336,6 +336,8 @@ def test_work_for_features_of_edges():
 
 @pytest.mark.parametrize('kernel', ['jaccard', 'subtractor'])
 @pytest.mark.compiled
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_features_of_edges_compile_without_a_break(kernel):
     conv, index = JaccardSubtractorConv(5, 8, 4, kernel, edge_channels=3), jaccard(EDGES, 7)
     compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager')
@@ -353,6 +355,8 @@ def test_features_of_edges_compile_without_a_break(kernel):
 
 @pytest.mark.parametrize('kernel', ['jaccard', 'subtractor'])
 @pytest.mark.compiled
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_compiles_without_a_break(kernel):
     conv, index = JaccardSubtractorConv(5, 8, 4, kernel), jaccard(EDGES, 7)
     compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager')

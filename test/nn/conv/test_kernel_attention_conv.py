@@ -297,6 +297,8 @@ def test_repr():
 
 
 @pytest.mark.compiled
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_one_head_compiles_without_graph_break():
     conv = KernelAttentionConv(6, 8)
     x, batch = torch.randn(12, 6), torch.arange(12) % 3
@@ -475,6 +477,8 @@ def test_scores_and_probabilities_under_autocast(dtype):
 
 
 @pytest.mark.compiled
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_log_edge_probability_compiles():
     conv, x = KernelAttentionConv(6, 8, heads=2), torch.randn(12, 6)
     compiled = torch.compile(
