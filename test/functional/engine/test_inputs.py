@@ -92,4 +92,6 @@ def test_parameters_of_half_precision_take_part_in_single():
 
 def test_a_weight_of_half_precision_without_a_bias_takes_part_in_single():
     part = LinearInput(x=torch.ones(2, 3), weight=torch.ones(4, 3, dtype=HALF))
-    assert part.aligned().weight.dtype == SINGLE
+    aligned = part.aligned()
+    assert aligned.weight.dtype == SINGLE
+    assert aligned.aligned() is aligned

@@ -60,11 +60,8 @@ def test_formulas_give_what_operators_give(name, batch, calls, constants):
 
 @pytest.mark.parametrize('name', LAYERS)
 def test_padding_of_a_small_graph_reads_no_other_graph(name, calls):
-    layer, x, batch = (
-        LAYERS[name]().double(),
-        torch.randn(6, 6).double(),
-        torch.arange(6).clamp(max=2) // 2,
-    )
+    layer, batch = LAYERS[name]().double(), torch.arange(6).clamp(max=2) // 2
+    x = torch.randn(6, 6, dtype=torch.float64)
     x[2:] = torch.nan
     degree = [torch.arange(6)] if isinstance(layer, DegreeMaskedAttention) else []
     out = layer(x, *degree, batch=batch)

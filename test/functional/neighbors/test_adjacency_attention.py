@@ -91,6 +91,14 @@ def test_features_too_small_for_gradients_are_zero(kind):
     )
 
 
+@pytest.mark.parametrize(('small', 'expected'), [(1e-30, 5 / 3), (1e-36, 0.0)])
+def test_weights_too_small_for_gradients_are_zero(small, expected):
+    """Queries and keys are of size 1, but share hardly any feature."""
+    q, k = torch.tensor([[[1, small]]]), torch.tensor([[[small, 1]], [[3 * small, 1]]])
+    v, edges = torch.tensor([[[1.0]], [[2.0]]]), torch.tensor([[0, 1], [0, 0]])
+    assert adjacency_attention(q, k, v, edges, 'relu').item() == pytest.approx(expected)
+
+
 def test_large_norms_and_no_edges_are_finite():
     q, k = (
         300 * torch.nn.functional.normalize(torch.randn(5, 1, 8), dim=-1).requires_grad_()

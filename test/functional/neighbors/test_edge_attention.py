@@ -92,6 +92,11 @@ def test_targets_that_are_left_out_while_a_cuda_graph_is_captured(monkeypatch):
     captured = edge_attention(queries, keys, value, sorted_edges(edges, 4, 3), mask, 2)
     torch.testing.assert_close(captured, attention)
     assert captured[1].abs().max() == 0
+    whole = torch.ones(3, dtype=torch.bool)
+    torch.testing.assert_close(
+        edge_scores(queries, keys, value, edges, None, 2, True),
+        edge_scores(queries, keys, value, edges, whole, 2, True),
+    )
     for is_far, expected in zip((True, False), scores, strict=True):
         torch.testing.assert_close(
             edge_scores(queries, keys, value, edges, mask, 2, is_far), expected

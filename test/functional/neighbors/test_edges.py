@@ -304,7 +304,8 @@ def test_whole_numbers_are_weights_and_several_values_are_none():
         (
             EDGES,
             torch.ones(5, dtype=torch.long),
-            r"'edge_weight' must hold floating-point numbers \(got torch.int64\)",
+            r"'edge_weight' must hold floating-point numbers \(got torch.int64\); convert it with "
+            r'edge_weight.float\(\)$',
         ),
         (
             EDGES,
