@@ -616,3 +616,17 @@ def test_degrees_that_a_gcn_counts_itself_are_refused():
     model = GraphTransformer(6, 8, 3, 1, 2, conv_kwargs={'improved': True}).double()
     with pytest.raises(ValueError, match="'degree' must be None unless 'conv' is 'GCNConv'"):
         model(features(), EDGES, degree=torch.ones(12))
+
+
+@pytest.mark.parametrize(
+    'options',
+    [{}, {'level': 'graph'}, {'num_local_layers': 2, 'gate': True, 'input_norm': True}],
+    ids=['node', 'graph', 'gate'],
+)
+def test_hooks_on_layers_are_called(options):
+    """Sharding of parameters and checkpointing per layer rely on such hooks."""
+    model, calls = GraphTransformer(6, 8, 3, 2, 2, **options).double(), []
+    for block in model.blocks:
+        block.register_forward_hook(lambda block, _, out: calls.append((block, out.shape)))
+    model(features(), EDGES, BATCH)
+    assert calls == [(block, (12, 8)) for block in model.blocks]

@@ -1,5 +1,5 @@
 # N nodes, D hidden channels, P channels of a position.
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 from torch.nn import LayerNorm, Linear, Module
@@ -7,18 +7,67 @@ from torch.nn.functional import dropout
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn._layers.activation import make_activation
-from torch_geometric_lgt.nn.conv.gps_conv import attend, reset_layer
+from torch_geometric_lgt.nn.conv.gps_conv import GPSConv, attend, reset_layer
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
+from torch_geometric_lgt.nn.models._message_passing_layers import MessageInput, check_output
+from torch_geometric_lgt.typing import PairTensor
 
 
-class InputLayer(Module):
-    r"""Applies normalisation, activation and dropout to the output of the linear input layer. It
-    has the methods of :class:`~torch_geometric_lgt.nn.GPSConv` that the model calls, and neither
-    message passing nor attention."""
+class Block(Module):
+    r"""Computes one layer of the model from its input, in one call, so that hooks on the layer see
+    its input and output.
+
+    Subclasses have :obj:`channels`, the modules :obj:`conv` and :obj:`attn` or :obj:`None`, and the
+    methods :meth:`attend` and :meth:`combine` of :class:`~torch_geometric_lgt.nn.GPSConv`."""
+
+    channels: int
+    conv: Any
+    attn: Any
+    attend: Any
+    combine: Any
+
+    def forward(
+        self,
+        x: Tensor | PairTensor,
+        context: GraphContext,
+        state: AttentionState | None,
+        norm_arguments: dict[str, Any],
+    ) -> Tensor:
+        r"""Computes the output ``[N, D]`` of the targets.
+
+        Args:
+            x (torch.Tensor or tuple): The input ``[N, D]``, with positions ``[N, D + P]``, or a
+                pair (sources, targets) whose first sources are the targets.
+            context (GraphContext): The edges and the batch vector.
+            state (AttentionState, optional): Sums over all keys, which replace the keys of
+                :obj:`x`.
+            norm_arguments (dict): Further arguments for the calls of the norms.
+        """
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        local = None
+        if self.conv is not None:
+            edges, arguments = cast(MessageInput, context.edges)
+            local = self.conv(x_src[:, : self.channels], edges, **arguments)
+            check_output(self.conv, local, self.channels)
+            local = local[: x_dst.size(0)]
+        attended = self.attend(x_dst, context.batch, context.batch_size, state)
+        return self.combine(x_dst[:, : self.channels], local, attended, norm_arguments)
+
+
+class GPSLayer(Block, GPSConv):
+    r"""Applies the layer :class:`~torch_geometric_lgt.nn.GPSConv` to the input of a layer of the
+    model."""
+
+
+class InputLayer(Block):
+    r"""Applies normalisation, activation and dropout to the output of the linear input layer,
+    without message passing and attention."""
 
     attn = conv = None
 
-    def __init__(self, dropout: float, act: str, norm: Module | None) -> None:
+    def __init__(self, channels: int, dropout: float, act: str, norm: Module | None) -> None:
         super().__init__()
+        self.channels = channels
         self.dropout = dropout
         self.act = make_activation(act)
         self.norm = norm
@@ -34,7 +83,7 @@ class InputLayer(Module):
         return dropout(self.act(z), self.dropout, self.training)
 
 
-class LocalLayer(Module):
+class LocalLayer(Block):
     r"""Applies message passing beside a linear map, normalisation, activation, dropout and a
     residual, as in `"Classic GNNs are Strong Baselines" <https://arxiv.org/abs/2406.08993>`_:
 
@@ -42,8 +91,7 @@ class LocalLayer(Module):
         \mathbf{X}^{\prime} = \mathbf{X} + \mathrm{act} \left( \mathrm{Norm} \left(
             \mathrm{MPNN}(\mathbf{X}, \mathbf{A}) + \mathbf{W} \mathbf{X} \right) \right)
 
-    With :obj:`has_output_norm` a layer norm follows. The layer has the methods of
-    :class:`~torch_geometric_lgt.nn.GPSConv` that the model calls, and no attention."""
+    With :obj:`has_output_norm` a layer norm follows. The layer has no attention."""
 
     attn = None
 
@@ -57,6 +105,7 @@ class LocalLayer(Module):
         has_output_norm: bool,
     ) -> None:
         super().__init__()
+        self.channels = channels
         self.dropout, self.conv, self.norm = dropout, conv, norm
         self.lin = Linear(channels, channels)
         self.act = make_activation(act)
@@ -76,7 +125,7 @@ class LocalLayer(Module):
         return z if self.output_norm is None else self.output_norm(z)
 
 
-class GatedLayer(Module):
+class GatedLayer(Block):
     r"""Multiplies the output of the attention :obj:`attn`, normalised node by node, by a linear
     map of the input, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_:
 
@@ -85,15 +134,14 @@ class GatedLayer(Module):
             (1 + \mathbf{W}_1 \mathbf{X}) \odot \mathrm{LayerNorm}(\mathrm{Attention}(\mathbf{X}))
             \right) \right)
 
-    Differs from the paper: any attention, no residual beside the constant 1. The layer has the
-    methods of :class:`~torch_geometric_lgt.nn.GPSConv` that the model calls, and no message
-    passing."""
+    Differs from the paper: any attention, no residual beside the constant 1. The layer has no
+    message passing."""
 
     conv = None
 
     def __init__(self, channels: int, attn: Module, dropout: float, act: str) -> None:
         super().__init__()
-        self.attn = attn
+        self.channels, self.attn = channels, attn
         self.dropout = dropout
         self.act = make_activation(act)
         self.lin, self.lin_out = Linear(channels, channels), Linear(channels, channels)

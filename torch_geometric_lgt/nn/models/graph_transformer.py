@@ -31,11 +31,11 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     require_edges,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
-from torch_geometric_lgt.nn.conv import GPSConv
 from torch_geometric_lgt.nn.conv.gps_conv import ATTENTIONS, check_attention, make_attention
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes, check_statistics
 from torch_geometric_lgt.nn.models._blocks import (
     GatedLayer,
+    GPSLayer,
     InputLayer,
     LocalLayer,
     PositionedAttention,
@@ -46,7 +46,6 @@ from torch_geometric_lgt.nn.models._levels import check_level, check_node_level,
 from torch_geometric_lgt.nn.models._message_passing_layers import (
     MessageInput,
     check_one_hop,
-    check_output,
     make_conv,
     message_input,
     named_arguments,
@@ -240,7 +239,8 @@ class GraphTransformer(LayerwiseModel):
         )
         self.blocks: Any = ModuleList()
         if input_norm:
-            self.blocks.append(InputLayer(dropout, act, NORMS[norm](hidden_channels)))
+            norm_in = NORMS[norm](hidden_channels)
+            self.blocks.append(InputLayer(hidden_channels, dropout, act, norm_in))
         self.norm = norm
         num_gated = 0 if gate and attn_type is None else num_layers
         for index in range(num_local_layers + num_gated):
@@ -303,13 +303,13 @@ class GraphTransformer(LayerwiseModel):
 
     def _make_block(
         self, conv: Any, attention: Module | None, heads: int, dropout: float, act: str
-    ) -> GPSConv | GatedLayer:
+    ) -> GPSLayer | GatedLayer:
         r"""Creates a layer with attention: a gated one, or one of both branches with the norms of
         the model."""
         width = self.hidden_channels
         if self.gate:
             return GatedLayer(width, cast(Module, attention), dropout, act)
-        block: Any = GPSConv(width, conv, heads, dropout, act, norm=None, attn_type=attention)
+        block: Any = GPSLayer(width, conv, heads, dropout, act, norm=None, attn_type=attention)
         is_used = {'norm1': conv is not None, 'norm2': attention is not None, 'norm3': True}
         for name, value in is_used.items():
             setattr(block, name, NORMS[self.norm](width) if value else None)
@@ -485,21 +485,14 @@ class GraphTransformer(LayerwiseModel):
             state (AttentionState, optional): Sums over all keys, which replace the keys of
                 :obj:`x`.
         """
-        block = self.blocks[index]
-        width = self.hidden_channels
-        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        local = None
-        if block.conv is not None:
-            edges, arguments = cast(MessageInput, context.edges)
-            local = block.conv(x_src[:, :width], edges, **arguments)
-            check_output(block.conv, local, width)
-            local = local[: x_dst.size(0)]
-        attended = block.attend(x_dst, context.batch, context.batch_size, state)
         norm_arguments = {}
         if context.process_group is not None and self.norm == 'batch_norm':
             norm_arguments['processes'] = Processes(context.process_group, context.num_keys)
-        out = block.combine(x_dst[:, :width], local, attended, norm_arguments)
-        return out if self.position is None else torch.cat([out, x_dst[:, width:]], 1)
+        out = self.blocks[index](x, context, state, norm_arguments)
+        if self.position is None:
+            return out
+        x_dst = x if isinstance(x, Tensor) else x[1]
+        return torch.cat([out, x_dst[:, self.hidden_channels :]], 1)
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
         r"""Computes the scores ``[N, F_out]`` of all nodes from the outputs :obj:`layers` of all
