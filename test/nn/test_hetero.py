@@ -115,6 +115,23 @@ def test_to_hetero_of_unequal_widths(make):
     ) == (9, 6, 6)
 
 
+def test_sgformer_takes_one_width_of_both_node_types():
+    x, edges = graph((6, 9))
+    convs = {kind: SGFormerConv((-1, -1), 8) for kind in KINDS}
+    message = (
+        r"'x' must have one width, .* 'lin_value' \(got \(7, 6\) and \(5, 9\)\); .* DIFFormerConv$"
+    )
+    with pytest.raises(ValueError, match=message):
+        HeteroConv(convs)(x, edges)
+
+
+def test_edges_in_the_place_of_degrees():
+    """``to_hetero`` and ``Sequential`` pass edges as the second argument."""
+    edge_index = graph()[1]['user', 'knows', 'user']
+    with pytest.raises(ValueError, match=r'for 7 nodes.*; give edges as edge_index=edge_index$'):
+        DegreeMaskedAttention(8)(torch.randn(7, 8), edge_index)
+
+
 def test_degrees_of_hetero_graphs_are_asked_for():
     class Layer(Net):
         def forward(self, x, edge_index):
@@ -142,6 +159,23 @@ def test_models_name_what_to_use_in_place_of_to_hetero(model):
         match=f'{type(model).__name__} cannot be traced .* to_hetero and HeteroConv take',
     ):
         to_hetero(model, (['user', 'item'], KINDS))
+
+
+@pytest.mark.parametrize('model', [SGFormer, GraphTransformer])
+def test_models_within_a_network_take_no_pair(model):
+    """``to_hetero`` copies such a model for each edge type, and passes it sources and targets."""
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.model = torch.nn.Linear(6, 8), model(8, 8, 3)
+
+        def forward(self, x, edge_index):
+            return self.model(self.lin(x), edge_index)
+
+    net = to_hetero(Wrapped(), (['user', 'item'], KINDS))
+    with pytest.raises(TypeError, match=r"'x' .*got tuple\); only attention layers take a pair"):
+        net(*graph())
 
 
 def test_bases_are_refused():

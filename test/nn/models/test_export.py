@@ -128,3 +128,13 @@ def test_higher_orders_are_exported_with_given_hops_only():
     model = NodeFormer(6, 4, 3, relational_order=2).eval()
     with pytest.raises(ValueError, match="pass what the method 'hops' returns"):
         export(model, *graph('NodeFormer', 12, 30))
+
+
+@pytest.mark.parametrize('name', ['SGFormer', 'LiteGT'])
+def test_torch_script_is_refused(name):
+    """Also for a network that has such a model."""
+    net = torch.nn.ModuleList([MODELS[name]()])
+    with pytest.raises(
+        NotImplementedError, match=r'Conv cannot be compiled by torch\.jit\.script; '
+    ):
+        torch.jit.script(net)

@@ -99,6 +99,17 @@ class AttentionLayer(MessagePassing):
         r"""Does nothing. PyG's method generates code for messages, which takes a second and is not
         used here."""
 
+    def __prepare_scriptable__(self) -> Any:
+        r"""Raises an error: TorchScript has no type for the arguments of the layers.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            f'{type(self).__name__} cannot be compiled by torch.jit.script; use '
+            'torch.export.export or torch.jit.trace'
+        )
+
     def register_message_forward_hook(self, hook: Any) -> Any:
         r"""Raises an error: the layer has no messages that the hook could change.
 

@@ -90,10 +90,12 @@ def feature_pair(x: Tensor | PairTensor) -> PairTensor:
 
 
 def _type_error(x: Any, name: str, expected: str) -> TypeError:
-    is_data = hasattr(x, 'edge_index')
-    fix = (
-        'give data.x and data.edge_index' if is_data else f'convert it with torch.as_tensor({name})'
-    )
+    if hasattr(x, 'edge_index'):
+        fix = 'give data.x and data.edge_index'
+    elif isinstance(x, tuple):
+        fix = 'only attention layers take a pair (sources, targets), which to_hetero passes'
+    else:
+        fix = f'convert it with torch.as_tensor({name})'
     return TypeError(f"'{name}' must be {expected} (got {type(x).__name__}); {fix}")
 
 

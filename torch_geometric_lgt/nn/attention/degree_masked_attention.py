@@ -246,9 +246,10 @@ class DegreeMaskedAttention(KernelLayer):
             or degree.is_floating_point()
             or degree.dtype == torch.bool
         ):
+            hint = '; give edges as edge_index=edge_index' if degree.dim() == 2 else ''
             raise ValueError(
                 f"'degree' must hold one whole number per node (got {degree.dtype} "
-                f'{tuple(degree.shape)} for {x.size(0)} nodes)'
+                f'{tuple(degree.shape)} for {x.size(0)} nodes){hint}'
             )
         check_devices(x.device, degree=degree)
         degree = degree.long()

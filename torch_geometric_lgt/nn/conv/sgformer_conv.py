@@ -6,6 +6,9 @@ from torch_geometric_lgt.nn._layers.input_checks import check_edge_index
 from torch_geometric_lgt.nn._layers.linear_layer import LinearLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
+ONE_WIDTH = "because targets have values of their own from 'lin_value'"
+PROJECT = 'project sources or targets before, or use DIFFormerConv'
+
 
 class SGFormerConv(LinearLayer):
     r"""Attends from each node to all nodes of its graph in :math:`O(N)`, with the simple global
@@ -97,9 +100,7 @@ class SGFormerConv(LinearLayer):
         )
         if self.source_channels != self.target_channels:
             raise ValueError(
-                "'in_channels' must be one size, because targets have values of their own from "
-                f"'lin_value' (got {in_channels}); "
-                'project sources or targets before, or use DIFFormerConv'
+                f"'in_channels' must be one size, {ONE_WIDTH} (got {in_channels}); {PROJECT}"
             )
 
     def forward(
@@ -135,6 +136,11 @@ class SGFormerConv(LinearLayer):
                 missing in a layer with :obj:`position_channels`, or given to another one.
         """
         check_edge_index(edge_index)
+        if isinstance(x, tuple) and x[0].shape[1:] != x[1].shape[1:]:
+            raise ValueError(
+                f"'x' must have one width, {ONE_WIDTH} (got {tuple(x[0].shape)} and "
+                f'{tuple(x[1].shape)}); {PROJECT}'
+            )
         return self._attend(x, batch, batch_size, state, None, position)
 
     def __repr__(self) -> str:
