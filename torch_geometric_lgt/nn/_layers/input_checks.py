@@ -85,14 +85,15 @@ def feature_pair(x: Tensor | PairTensor) -> PairTensor:
     if isinstance(x, Tensor):
         return x, x
     if not isinstance(x, (tuple, list)) or len(x) != 2:
-        raise _type_error(x, 'x', 'a torch.Tensor, or a pair of them for sources and targets')
+        expected = 'a torch.Tensor, or a pair of them for sources and targets'
+        raise _type_error(x, 'x', expected, takes_pair=True)
     return x[0], x[1]
 
 
-def _type_error(x: Any, name: str, expected: str) -> TypeError:
+def _type_error(x: Any, name: str, expected: str, takes_pair: bool = False) -> TypeError:
     if hasattr(x, 'edge_index'):
         fix = 'give data.x and data.edge_index'
-    elif isinstance(x, tuple):
+    elif isinstance(x, tuple) and not takes_pair:
         fix = 'only attention layers take a pair (sources, targets), which to_hetero passes'
     else:
         fix = f'convert it with torch.as_tensor({name})'
