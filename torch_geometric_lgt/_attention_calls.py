@@ -27,8 +27,8 @@ from torch_geometric_lgt.nn.models._streaming.stream import evaluation
 LAYERS = [
     *(
         name
-        for name, value in vars(nn).items()
-        if isinstance(value, type) and issubclass(value, AttentionLayer)
+        for name in nn.__all__
+        if isinstance(layer := getattr(nn, name), type) and issubclass(layer, AttentionLayer)
     ),
     MultiheadAttention.__name__,
 ]

@@ -102,7 +102,7 @@ def test_states_merge_and_keep_their_samples(tmp_path):
         AttentionState.load(tmp_path / 'state').read(q, 'softmax', projection),
         state.read(q, 'softmax', projection),
     )
-    with pytest.raises(ValueError, match='samples of this state'):
+    with pytest.raises(ValueError, match=r'^.other. must have .* and samples of AttentionState'):
         state.merge(
             AttentionState.from_keys(k, v, 'softmax', torch.randn(21, 5, dtype=torch.float64))
         )

@@ -2,7 +2,7 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.nn._layers.input_checks import check_edge_index
+from torch_geometric_lgt.nn._layers.input_checks import check_edge_index, check_tensor, feature_pair
 from torch_geometric_lgt.nn._layers.linear_layer import LinearLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -136,10 +136,13 @@ class SGFormerConv(LinearLayer):
                 missing in a layer with :obj:`position_channels`, or given to another one.
         """
         check_edge_index(edge_index)
-        if isinstance(x, tuple) and x[0].shape[1:] != x[1].shape[1:]:
+        x_src, x_dst = feature_pair(x)
+        check_tensor(x_src)
+        check_tensor(x_dst)
+        if x_src.shape[1:] != x_dst.shape[1:]:
             raise ValueError(
-                f"'x' must have one width, {ONE_WIDTH} (got {tuple(x[0].shape)} and "
-                f'{tuple(x[1].shape)}); {PROJECT}'
+                f"'x' must have one width, {ONE_WIDTH} (got {tuple(x_src.shape)} and "
+                f'{tuple(x_dst.shape)}); {PROJECT}'
             )
         return self._attend(x, batch, batch_size, state, None, position)
 
