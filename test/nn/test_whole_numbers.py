@@ -121,6 +121,6 @@ def test_pairs_and_layers_around():
     with pytest.raises(ValueError, match=r"^'in_channels' must be .* \(got \(4, '8'\)\)$"):
         nn.KernelAttentionConv((4, '8'), 8)
     conv = nn.KernelAttentionConv((np.int64(4), np.int64(8)), 8)
-    assert conv.lin_key.in_features, conv.lin_query.in_features == (4, 8)
+    assert (conv.lin_key.in_features, conv.lin_query.in_features) == (4, 8)
     assert nn.GPSConv(np.int64(8), GCNConv(8, 8), heads=np.int64(2)).channels == 8
     assert FeatureMap('simplex', np.int64(4), np.int64(5)).num_features == 5
