@@ -413,10 +413,13 @@ def test_relational_bias_raises():
         conv(x)
     with pytest.raises(ValueError, match="'edge_index' must hold the edges of 2 orders"):
         conv(x, [EDGES])
-    with pytest.raises(
-        ValueError, match="'edge_index' must be a list with the edges of each order for a pair 'x'"
-    ):
-        conv((x, x[:5]), EDGES)
+    for targets in (x[:5], torch.randn(12, 6)):  # as many targets are not the same nodes
+        with pytest.raises(
+            ValueError,
+            match="'edge_index' must be a list with the edges of each order for a pair 'x'",
+        ):
+            conv((x, targets), EDGES)
+    assert torch.equal(conv((x, x), EDGES), conv(x, EDGES))
     with pytest.raises(ValueError, match="'x' must be one tensor with relational_input='output'"):
         KernelAttentionConv(6, 8, relational_order=1, relational_input='output')((x, x), [EDGES])
 

@@ -182,12 +182,16 @@ def check_edge_index(edge_index: Any, hint: str = '') -> None:
         TypeError: If it is in no format of edges.
         ValueError: If it is a dense tensor that is not ``[2, E]``.
     """
-    is_list = isinstance(edge_index, (list, tuple)) and not isinstance(edge_index, SortedEdges)
-    for edges in edge_index if is_list else [edge_index]:
+    for edges in edge_index if is_hop_list(edge_index) else [edge_index]:
         if edges is not None:
             check_edge_type(edges, 'edge_index', hint)
     if isinstance(edge_index, Tensor) and edge_index.layout == torch.strided:
         check_edge_shape(edge_index, 'edge_index', hint or '; give the batch vector as batch=batch')
+
+
+def is_hop_list(edge_index: Any) -> bool:
+    r"""Tells whether :obj:`edge_index` is a list with the edges of each order, not one graph."""
+    return isinstance(edge_index, (list, tuple)) and not isinstance(edge_index, SortedEdges)
 
 
 def require_edges(edge_index: Any, fix: str) -> Any:

@@ -14,6 +14,7 @@ from torch_geometric_lgt.functional.neighbors.hops import first_hop, hops, weigh
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import may_read_values
+from torch_geometric_lgt.nn._layers.input_checks import is_hop_list
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, PairTensor
 
@@ -112,19 +113,13 @@ class RelationalBias(torch.nn.Module):
 
         Raises:
             ValueError: If :obj:`edge_index` is :obj:`None`, or a list of another length than the
-                number of orders, or a list beside weights. Also if it is a graph and sources and
-                targets differ in number.
+                number of orders, or a list beside weights.
         """
         if edge_index is None:
             raise ValueError(
                 f"'edge_index' must be given for the relational bias of order {self.order}"
             )
-        if isinstance(edge_index, SortedEdges) or not isinstance(edge_index, (list, tuple)):
-            if num_src != num_dst:
-                raise ValueError(
-                    "'edge_index' must be a list with the edges of each order for a pair 'x' (got "
-                    'a graph)'
-                )
+        if not is_hop_list(edge_index):
             edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
             if weight is not None:
                 edges, weight = self.weighted_hop(edges, num_src, weight)
@@ -189,8 +184,7 @@ class RelationalBias(torch.nn.Module):
             ValueError: If the bias has more than one order, :obj:`edge_index` is a list, or sources
                 and targets differ in number.
         """
-        is_list = isinstance(edge_index, (list, tuple)) and not isinstance(edge_index, SortedEdges)
-        if self.order > 1 or is_list or num_src != num_dst:
+        if self.order > 1 or is_hop_list(edge_index) or num_src != num_dst:
             raise ValueError(
                 "'relational_order' must be 1, and 'edge_index' the graph, for a mask of edges to "
                 'explain, which says nothing of longer walks '

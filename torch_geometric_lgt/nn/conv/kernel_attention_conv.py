@@ -18,6 +18,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_not_negative,
     check_unused,
     feature_pair,
+    is_hop_list,
 )
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.relational_bias import RelationalBias
@@ -247,7 +248,13 @@ class KernelAttentionConv(KernelLayer):
             check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")
             out = self._attend(x, (None, None), batch, batch_size, state, position=position)
             return self._merge_heads(out)
-        x_src = feature_pair(x)[0]
+        x_src, x_dst = feature_pair(x)
+        is_graph = edge_index is not None and not is_hop_list(edge_index)
+        if is_graph and x_src is not x_dst:
+            raise ValueError(
+                "'edge_index' must be a list with the edges of each order for a pair 'x' (got a "
+                'graph)'
+            )
         if x_src is not x and self.relational_bias.source == 'output':
             raise ValueError(
                 "'x' must be one tensor with relational_input='output', which sums the outputs of "
