@@ -59,8 +59,10 @@ CALLS = {
     'MGFormer': (MGFormer(5, 7, 6), lambda model, x: model.get_embedding(EDGES) * x.mean()),
 }
 MESSAGE = (
-    r"^'\w+' of torch_geometric_lgt has first derivatives only, no gradients of gradients .* "
-    r'torch_geometric_lgt.testing.dense, .* take finite differences of gradients in float64$'
+    r"^'\w+' of torch_geometric_lgt has first derivatives only, no gradients of gradients "
+    r'\(create_graph=True\)\. Where a loss needs them, as gradient penalties and forces do, write '
+    r'the attention with torch_geometric_lgt\.testing\.dense, whose formulas autograd '
+    r'differentiates twice, or take finite differences of gradients in float64$'
 )
 BATCHES = (
     r"^'\w+' of torch_geometric_lgt has one gradient at a time, .* call torch\.autograd\.grad for "

@@ -378,15 +378,6 @@ def test_features_of_zero_by_their_logarithm(way, constants):
     assert not actual[[1, 3, 4, 7, 9]].any()
 
 
-@pytest.mark.parametrize('scale', [0.5, 2.0])
-def test_the_scale_multiplies_queries_and_keys(scale):
-    q, k, v = (torch.randn(6, 2, 3, dtype=torch.float64) for _ in range(3))
-    torch.testing.assert_close(
-        kernel_attention(q, k, v, 'elu', scale=scale),
-        kernel_attention(scale * q, scale * k, v, 'elu'),
-    )
-
-
 def test_no_node_and_no_key():
     projection, leaves = draw('softmax', 4, 0, 0)
     out = fast('softmax', projection, None, *leaves)

@@ -1,3 +1,4 @@
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import pytest
@@ -13,7 +14,8 @@ class Axis(NamedTuple):
     order: Tensor | None = None
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True)
+class Part:
     x: Differentiable
     bias: DifferentiableOrNone
 

@@ -120,6 +120,28 @@ def test_flop_formulas_of_sources_and_targets():
     assert counts == flops
 
 
+@pytest.mark.parametrize('num_sources', [3, 4, 5])
+def test_flops_of_pairs_whose_states_would_defer_the_values(num_sources):
+    """A graph of one target is computed by pairs; a state defers the values of at least 4 keys."""
+    size = {'dtype': torch.float64, 'requires_grad': True}
+    x_dst, x_src, weight = (
+        torch.randn(2, 4, **size),
+        torch.randn(2 * num_sources, 6, **size),
+        torch.randn(7, 6, **size),
+    )
+    targets, sources = (
+        segments(torch.arange(2).repeat_interleave(n), 2 * n) for n in (1, num_sources)
+    )
+    projection = torch.randn(4, 4, dtype=torch.float64)
+    queries = KernelInput(x=x_dst, heads=1, kind='softmax', projection=projection)
+    keys = KernelInput(x=x_src[:, :4], heads=1, kind='softmax', projection=projection)
+    values = LinearInput(x=x_src, weight=weight)
+    flops, counts = executed_and_counted(
+        lambda: kernel.attend(queries, keys, values, sources, targets).sum().backward()
+    )
+    assert counts == flops
+
+
 def test_flops_of_the_closed_form():
     layer, (degree, _) = layer_and_arguments('masked')
     x = torch.randn(40, H * C, requires_grad=True)

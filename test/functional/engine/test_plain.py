@@ -58,6 +58,19 @@ def test_formulas_give_what_operators_give(name, batch, calls, constants):
     check(LAYERS[name]().double(), x, BATCHES[batch], calls, constants)
 
 
+@pytest.mark.parametrize('by_formulas', [True, False])
+@pytest.mark.parametrize('scale', [0.5, 2.0])
+def test_the_scale_multiplies_queries_and_keys(scale, by_formulas, calls, constants):
+    if not by_formulas:
+        constants(plain_elements=BY_OPERATORS)
+    q, k, v = (torch.randn(6, 2, 3, dtype=torch.float64) for _ in range(3))
+    torch.testing.assert_close(
+        kernel_attention(q, k, v, 'elu', scale=scale),
+        kernel_attention(scale * q, scale * k, v, 'elu'),
+    )
+    assert len(calls) == (2 if by_formulas else 0)
+
+
 @pytest.mark.parametrize('name', LAYERS)
 def test_padding_of_a_small_graph_reads_no_other_graph(name, calls):
     layer, batch = LAYERS[name]().double(), torch.arange(6).clamp(max=2) // 2
