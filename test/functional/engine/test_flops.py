@@ -120,9 +120,12 @@ def test_flop_formulas_of_sources_and_targets():
     assert counts == flops
 
 
+@pytest.mark.parametrize('paired', [False, True])
 @pytest.mark.parametrize('num_sources', [3, 4, 5])
-def test_flops_of_pairs_whose_states_would_defer_the_values(num_sources):
+def test_flops_of_pairs_whose_states_would_defer_the_values(num_sources, paired, constants):
     """A graph of one target is computed by pairs; a state defers the values of at least 4 keys."""
+    if not paired:
+        constants(paired=False)
     size = {'dtype': torch.float64, 'requires_grad': True}
     x_dst, x_src, weight = (
         torch.randn(2, 4, **size),
