@@ -95,3 +95,5 @@ def test_a_weight_of_half_precision_without_a_bias_takes_part_in_single():
     aligned = part.aligned()
     assert aligned.weight.dtype == SINGLE
     assert aligned.aligned() is aligned
+    keys = KernelInput(x=torch.ones(2, 3), heads=1, kind='elu')
+    assert keys.aligned() is keys

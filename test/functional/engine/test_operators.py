@@ -3,9 +3,11 @@ import weakref
 
 import pytest
 import torch
+from constants import BY_OPERATORS
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention, linear_attention
 from torch_geometric_lgt.functional._engine import operators
+from torch_geometric_lgt.functional._engine.dispatch import PLAIN_ELEMENTS
 from torch_geometric_lgt.functional.attention.kernel import stores_states
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.segment import segments
@@ -133,13 +135,15 @@ def test_function_transforms_are_refused(transform, through_state):
         transform(run, torch.randn(5, H, C))
 
 
+@pytest.mark.parametrize('elements', [BY_OPERATORS, PLAIN_ELEMENTS], ids=['operators', 'formulas'])
 @pytest.mark.parametrize('which', range(3), ids='qkv')
 @pytest.mark.parametrize(
     'attention',
     [lambda *args: kernel_attention(*args, 'elu'), linear_attention],
     ids=['kernel', 'linear'],
 )
-def test_forward_mode_is_refused(attention, which):
+def test_forward_mode_is_refused(attention, which, elements, constants):
+    constants(plain_elements=elements)
     inputs = [torch.randn(5, H, C) for _ in range(3)]
     with torch.autograd.forward_ad.dual_level():
         torch.testing.assert_close(attention(*inputs), attention(*inputs))
