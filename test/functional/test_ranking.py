@@ -1,3 +1,6 @@
+import re
+
+import pytest
 import torch
 
 from torch_geometric_lgt.functional.ranking import History, best_items, checked_rule
@@ -20,3 +23,9 @@ def test_best_items_come_in_the_order_of_their_scores():
     scores = torch.arange(400.0).roll(150)[None]
     best = best_items(scores, torch.tensor([[0], [149]]), 100)
     assert best.tolist() == [[*range(148, 48, -1)]]
+
+
+def test_more_items_than_there_are():
+    message = "'k' must be at most 3, the number of items (got 4)"
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        best_items(torch.ones(1, 3), torch.zeros(2, 0, dtype=torch.long), 4)

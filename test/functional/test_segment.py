@@ -1,7 +1,14 @@
+import re
+
 import pytest
 import torch
 
-from torch_geometric_lgt.functional.segment import iterate_groups, node_to_graph, segments
+from torch_geometric_lgt.functional.segment import (
+    check_pair,
+    iterate_groups,
+    node_to_graph,
+    segments,
+)
 
 
 @pytest.mark.parametrize('rows', [1, 3, 8, 100])
@@ -179,3 +186,12 @@ def test_a_batch_vector_on_another_device():
 def test_segments_raises(batch, size, message):
     with pytest.raises(ValueError, match=message):
         segments(batch, 2, size)
+
+
+def test_what_is_no_batch_is_named():
+    message = "'batch' must be a tensor of graph ids, or a pair of them for a pair 'x' (got list)"
+    with pytest.raises(TypeError, match=f'^{re.escape(message)}$'):
+        segments([0], 1)
+    message = "'batch' must be one vector, or a pair of sources and targets (got 1 vectors)"
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        check_pair((None,))

@@ -101,3 +101,14 @@ def test_targets_that_are_left_out_while_a_cuda_graph_is_captured(monkeypatch):
         torch.testing.assert_close(
             edge_scores(queries, keys, value, edges, mask, 2, is_far), expected
         )
+
+
+def test_work_of_scores_is_that_of_the_nodes_and_edges_that_take_part():
+    """One target attends, to three of nine sources."""
+    edge_index = torch.tensor([[0, 1, 2, 3, 8], [0, 0, 0, 1, 1]])
+    weight, value = torch.randn(4, 5), torch.randn(5, 4)
+    queries = LinearInput(x=torch.randn(2, 5), weight=weight)
+    keys = LinearInput(x=torch.randn(9, 5), weight=weight)
+    with FlopCounterMode(display=False) as counter:
+        edge_scores(queries, keys, value, edge_index, torch.tensor([True, False]), 2, False)
+    assert counter.get_total_flops() == 2 * (1 + 3) * 4 * 5 + 2 * 3 * 4
