@@ -80,13 +80,15 @@ def feature_pair(x: Tensor | PairTensor) -> PairTensor:
     r"""Returns the features of sources and targets of a layer; one tensor stands for both.
 
     Raises:
-        TypeError: If :obj:`x` is neither a tensor nor a pair.
+        TypeError: If :obj:`x` is neither a tensor nor a pair of tensors.
     """
     if isinstance(x, Tensor):
         return x, x
     if not isinstance(x, (tuple, list)) or len(x) != 2:
         expected = 'a torch.Tensor, or a pair of them for sources and targets'
         raise _type_error(x, 'x', expected, takes_pair=True)
+    for part in x:
+        check_tensor(part)
     return x[0], x[1]
 
 

@@ -2,7 +2,7 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.nn._layers.input_checks import check_edge_index, check_tensor, feature_pair
+from torch_geometric_lgt.nn._layers.input_checks import check_edge_index, feature_pair
 from torch_geometric_lgt.nn._layers.linear_layer import LinearLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -137,8 +137,6 @@ class SGFormerConv(LinearLayer):
         """
         check_edge_index(edge_index)
         x_src, x_dst = feature_pair(x)
-        check_tensor(x_src)
-        check_tensor(x_dst)
         if x_src.shape[1:] != x_dst.shape[1:]:
             raise ValueError(
                 f"'x' must have one width, {ONE_WIDTH} (got {tuple(x_src.shape)} and "
