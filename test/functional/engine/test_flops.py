@@ -127,18 +127,13 @@ def test_flops_of_pairs_whose_states_would_defer_the_values(num_sources, paired,
     if not paired:
         constants(paired=False)
     size = {'dtype': torch.float64, 'requires_grad': True}
-    x_dst, x_src, weight = (
-        torch.randn(2, 4, **size),
-        torch.randn(2 * num_sources, 6, **size),
-        torch.randn(7, 6, **size),
-    )
-    targets, sources = (
-        segments(torch.arange(2).repeat_interleave(n), 2 * n) for n in (1, num_sources)
-    )
+    x_dst, x_src = (torch.randn(2 * n, width, **size) for n, width in ((1, 4), (num_sources, 6)))
+    targets = segments(torch.arange(2), 2)
+    sources = segments(torch.arange(2).repeat_interleave(num_sources), 2 * num_sources)
     projection = torch.randn(4, 4, dtype=torch.float64)
     queries = KernelInput(x=x_dst, heads=1, kind='softmax', projection=projection)
     keys = KernelInput(x=x_src[:, :4], heads=1, kind='softmax', projection=projection)
-    values = LinearInput(x=x_src, weight=weight)
+    values = LinearInput(x=x_src, weight=torch.randn(7, 6, **size))
     flops, counts = executed_and_counted(
         lambda: kernel.attend(queries, keys, values, sources, targets).sum().backward()
     )
