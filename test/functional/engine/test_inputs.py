@@ -97,5 +97,5 @@ def test_a_weight_of_half_precision_without_a_bias_takes_part_in_single():
     assert aligned.aligned() is aligned
     part = LinearInput(x=torch.ones(2, 3), weight=torch.ones(4, 3), bias=torch.ones(4, dtype=HALF))
     assert part.aligned().bias.dtype == SINGLE
-    keys = KernelInput(x=torch.ones(2, 3), heads=1, kind='elu')
+    keys = KernelInput(x=part.x, weight=part.weight, bias=torch.ones(4), heads=1, kind='elu')
     assert keys.aligned() is keys

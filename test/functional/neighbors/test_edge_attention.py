@@ -105,7 +105,7 @@ def test_targets_that_are_left_out_while_a_cuda_graph_is_captured(monkeypatch):
 
 def test_work_of_scores_is_that_of_the_nodes_and_edges_that_take_part():
     """One target attends, to three of nine sources."""
-    edge_index = torch.tensor([[0, 1, 2, 3, 8], [0, 0, 0, 1, 1]])
+    edge_index = torch.tensor([[0, 1, 8, 3, 2], [0, 0, 0, 1, 1]])
     weight, value = torch.randn(4, 5), torch.randn(5, 4)
     queries = LinearInput(x=torch.randn(2, 5), weight=weight)
     keys = LinearInput(x=torch.randn(9, 5), weight=weight)
