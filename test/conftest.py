@@ -30,7 +30,7 @@ if (
     not torch.cuda.is_available()
 ):  # Triton's interpreter runs the kernels for GPUs; it is chosen where Triton is imported
     os.environ['TRITON_INTERPRET'] = '1'
-# torch.compile collects after each compilation, a tenth of its time, what a test leaves anyway.
+# torch.compile would collect garbage after each compilation, which is a tenth of its time.
 os.environ['TORCH_DYNAMO_RUN_GC_AFTER_COMPILE'] = '0'
 settings.register_profile('same', derandomize=True, deadline=None, max_examples=20, database=None)
 settings.register_profile('explore', deadline=None, max_examples=100)

@@ -250,9 +250,9 @@ class GPSConv(PyGGPSConv):
             raise ValueError("'conv' and 'attn_type' must not both be None (got None twice)")
         if isinstance(attn_type, str) and attn_type != 'mean':
             check_heads(heads, channels, 'channels')
-        make_activation(act, **(act_kwargs or {}))  # PyG's error for an unknown name lists a set
+        activation = make_activation(act, **(act_kwargs or {}))
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
-        super().__init__(channels, conv, 1, dropout, act, act_kwargs, norm, norm_kwargs)
+        super().__init__(channels, conv, 1, dropout, activation, None, norm, norm_kwargs)
         self.heads = heads
         self.attn_type = type(attn_type).__name__ if isinstance(attn_type, Module) else attn_type
         if attention is None:

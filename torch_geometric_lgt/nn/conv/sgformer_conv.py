@@ -137,7 +137,7 @@ class SGFormerConv(LinearLayer):
         """
         check_edge_index(edge_index)
         x_src, x_dst = feature_pair(x)
-        if x_src.shape[1:] != x_dst.shape[1:]:
+        if x_src is not x_dst and x_src.shape[1:] != x_dst.shape[1:]:
             raise ValueError(
                 f"'x' must have one width, {ONE_WIDTH} (got {tuple(x_src.shape)} and "
                 f'{tuple(x_dst.shape)}); {PROJECT}'
