@@ -86,6 +86,13 @@ def test_several_types_of_nodes():
         assert torch.equal(store.e_id.sort().values, into)
         into = torch.isin(buys[0], links[0]).nonzero().flatten()
         assert torch.equal(batch['item', 'of', 'user'].e_id.sort().values, into)
+    for link, largest in (([20, 0], 19), ([0, 30], 29)):
+        links = ('user', 'buys', 'item'), torch.tensor(link)[:, None]
+        loader = LinkNeighborLoader(data, {kind: [1] for kind in data.edge_types}, links)
+        with pytest.raises(
+            ValueError, match=f"'edge_label_index' must hold ids from 0 to {largest}"
+        ):
+            next(iter(loader))
 
 
 @pytest.mark.sparse

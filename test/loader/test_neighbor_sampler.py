@@ -280,8 +280,10 @@ def test_seeds_that_do_not_exist_are_refused():
         ):
             next(iter(NeighborLoader(data, [2], seeds, batch_size=100)))
     sampler = NeighborSampler(data, [2])
-    with pytest.raises(ValueError, match='from 0 to 39'):
-        next(iter(LinkLoader(data, sampler, edge_label_index=torch.tensor([[1], [99]]))))
+    for links in ([[1], [99]], [[99], [1]], [[1], [-1]]):
+        loader = LinkLoader(data, sampler, edge_label_index=torch.tensor(links))
+        with pytest.raises(ValueError, match=r"'edge_label_index' must hold ids from 0 to 39 \("):
+            next(iter(loader))
 
 
 def test_transforms_that_return_no_graph_of_the_seeds():

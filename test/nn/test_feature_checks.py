@@ -42,7 +42,8 @@ def test_features_of_another_shape(name):
 def test_features_that_are_no_tensor(name):
     module = {**MODELS, **LAYERS}[name]()
     x = torch.randn(10, 4)
-    pair = '' if name in MODELS else ', or a pair of them for sources and targets'
+    one = name in MODELS or name == 'gps_conv'
+    pair = '' if one else ', or a pair of them for sources and targets'
     for wrong, kind, fix in (
         (x.numpy(), 'ndarray', 'convert it with torch.as_tensor(x)'),
         (x.tolist(), 'list', 'convert it with torch.as_tensor(x)'),

@@ -18,7 +18,7 @@ from torch_geometric.sampler import (
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
-from torch_geometric_lgt._arguments import check_choice, check_counts
+from torch_geometric_lgt._arguments import check_choice, check_counts, check_ids
 from torch_geometric_lgt.loader._edge_order import (
     SINGLE_EDGE_TYPE,
     SINGLE_NODE_TYPE,
@@ -196,6 +196,9 @@ class NeighborSampler(BaseSampler):
         """
         sizes = self.sizes[SINGLE_NODE_TYPE] if self.homogeneous else self.sizes
         times = of_type(self.node_time, SINGLE_NODE_TYPE) if self.homogeneous else self.node_time
+        kinds = index.input_type or (SINGLE_NODE_TYPE,) * 3
+        check_ids('edge_label_index', index.row, self.sizes[kinds[0]])
+        check_ids('edge_label_index', index.col, self.sizes[kinds[2]])
         sample = self._sample
         if self.disjoint and neg_sampling is not None and neg_sampling.is_binary():
             num_links = index.row.numel()

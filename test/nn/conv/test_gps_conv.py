@@ -240,6 +240,17 @@ def test_a_layer_without_attention_refuses_the_parameters_of_one():
         GPSConv(8, pyg.GCNConv(8, 8), attn_type=None).load_state_dict(parameters)
 
 
+@pytest.mark.parametrize('attn_type', ['kernel', 'multihead'])
+def test_a_pair_of_features_is_refused(attn_type):
+    message = (
+        "'x' must be a torch.Tensor (got tuple); only attention layers take a pair (sources, "
+        'targets), which to_hetero passes'
+    )
+    x = features()
+    with pytest.raises(TypeError, match=f'^{re.escape(message)}$'):
+        GPSConv(8, pyg.SAGEConv(8, 8), attn_type=attn_type).double()((x, x[:3]), EDGES)
+
+
 @pytest.mark.parametrize('attn_type', ['multihead', None])
 def test_arguments_that_the_attention_does_not_read_are_refused(attn_type):
     """They were ignored: the output was that of the keys of the input."""

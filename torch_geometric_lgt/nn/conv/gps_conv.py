@@ -21,6 +21,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_index,
     check_heads,
     check_sizes,
+    check_tensor,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import remove_parts
 from torch_geometric_lgt.nn.attention.degree_masked_attention import DegreeMaskedAttention
@@ -297,9 +298,11 @@ class GPSConv(PyGGPSConv):
             **kwargs: Further arguments for the call of :obj:`conv`, such as :obj:`edge_attr`.
 
         Raises:
+            TypeError: If :obj:`x` is no tensor, such as a pair of features.
             ValueError: If ``attn_type='multihead'`` or a layer without attention gets a
                 :obj:`state` or :obj:`attn_arguments`, or these do not fit the attention.
         """
+        check_tensor(x)
         if self.conv is None:
             check_edge_index(edge_index)
         local = None if self.conv is None else self.conv(x, edge_index, **kwargs)
