@@ -22,6 +22,7 @@ copyright = author
 version = release = __version__
 
 extensions = [
+    'myst_parser',
     'sphinx.ext.autodoc',
     'sphinx.ext.napoleon',
     'sphinx.ext.mathjax',
