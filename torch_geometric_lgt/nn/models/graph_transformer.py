@@ -1,6 +1,5 @@
 # N nodes, E edges, B graphs, D hidden channels, H heads, L layers, F_e edge features.
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
 from torch_geometric.nn.aggr import Aggregation
 
-from torch_geometric_lgt._arguments import check_choice, nearest_name
+from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -40,6 +39,11 @@ from torch_geometric_lgt.nn.models._blocks import (
     LocalLayer,
     PositionedAttention,
 )
+from torch_geometric_lgt.nn.models._encodings import (
+    check_encodings,
+    check_position,
+    sorted_encodings,
+)
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
@@ -60,9 +64,6 @@ from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
 from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
 from torch_geometric_lgt.typing import Adj, PairTensor
 
-TRANSFORMS = {'laplacian_pe': 'LaplacianPE', 'svd_pe': 'SVDEncoding'}
-SYNONYMS = {'num_graphs': 'batch_size'}  # the name in PyG's Batch
-WITH_POSITIONS = ('kernel', 'difformer', 'sgformer')
 NORMS: dict[str | None, Callable[[int], Module | None]] = {
     'batch_norm': ProcessBatchNorm,
     'layer_norm': LayerNorm,
@@ -205,7 +206,7 @@ class GraphTransformer(LayerwiseModel):
         aggr: str | Aggregation = 'mean',
     ) -> None:
         super().__init__()
-        _check_names(encodings)
+        check_encodings(encodings, GraphTransformer.forward)
         check_width(in_channels)
         check_sizes(
             hidden_channels=hidden_channels,
@@ -223,7 +224,7 @@ class GraphTransformer(LayerwiseModel):
             check_heads(heads, hidden_channels)
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned', 'num_features': 32}
-        _check_position(position, encodings or {}, attn_type)
+        check_position(position, encodings or {}, attn_type)
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.out_channels, self.level, self.aggr = out_channels, level, aggr
         self.num_layers, self.num_local_layers = num_layers, num_local_layers
@@ -379,7 +380,7 @@ class GraphTransformer(LayerwiseModel):
             num_keys=num_keys,
             process_group=process_group,
         )
-        layers = self.layers(x, context, *self._sorted_encodings(encodings))
+        layers = self.layers(x, context, *self._sorted(encodings))
         if self.level == 'node':
             return self.readout(layers)
         z = layers[-1][:, : self.hidden_channels]
@@ -438,7 +439,7 @@ class GraphTransformer(LayerwiseModel):
         self.check_inputs(x, edge_index)
         edges = self._message_input(edge_index, x, edge_attr, edge_weight, None)
         context = GraphContext(edges, batch=batch)
-        inputs = self.layers(x, context, *self._sorted_encodings(encodings))[:-1]
+        inputs = self.layers(x, context, *self._sorted(encodings))[:-1]
         return self.scores_of_pairs(inputs, pairs, batch)
 
     @property
@@ -562,26 +563,8 @@ class GraphTransformer(LayerwiseModel):
         size = x.size(0)
         return message_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)
 
-    def _sorted_encodings(self, encodings: dict[str, Tensor]) -> list[Tensor]:
-        for name in encodings:
-            if name not in self.encodings:
-                others = [*inspect.signature(GraphTransformer.forward).parameters][1:-1]
-                known = [*self.encodings, *others]
-                hint = nearest_name(SYNONYMS.get(name, name), known) or (
-                    f'; for an encoding make the model with encodings={{{name!r}: channels}}'
-                )
-                raise ValueError(
-                    f"'{name}' must be one of the 'encodings' of the model, "
-                    f'{list(self.encodings)}, or one of {", ".join(others)} (got {name}=..){hint}'
-                )
-        for name, channels in self.encodings.items():
-            if encodings.get(name) is None:
-                raise ValueError(
-                    f"'{name}' must be given, [N, {channels}], for the model has it in 'encodings' "
-                    f'(got None); pass {name}=data.{name}, which '
-                    f'{TRANSFORMS.get(name, "a transform")} adds to the data'
-                )
-        return [encodings[name] for name in self.encodings]
+    def _sorted(self, encodings: dict[str, Tensor]) -> list[Tensor]:
+        return sorted_encodings(encodings, self.encodings, GraphTransformer.forward)
 
     def _dropped_features(self, x: Tensor) -> Tensor:
         if x.layout == torch.strided:
@@ -609,41 +592,6 @@ def _check_attention(attn_type: Any) -> None:
     names = [name for name in ATTENTIONS if name != 'degree_masked']
     if isinstance(attn_type, str):
         check_attention(attn_type, names, ', None or a function of channels and heads')
-
-
-def _check_names(encodings: dict[str, int] | None) -> None:
-    r"""Raises a ValueError if :obj:`encodings` is no dictionary, or the name of an encoding cannot
-    be a keyword of :meth:`forward` or a name in the state dict."""
-    if encodings is None:
-        return
-    if not isinstance(encodings, Mapping):
-        raise ValueError(
-            "'encodings' must be a dictionary with the channels of each name, such as "
-            f"{{'laplacian_pe': 10}} (got {encodings!r})"
-        )
-    arguments = inspect.signature(GraphTransformer.forward).parameters
-    for name in encodings:
-        if not name.isidentifier() or name in arguments or hasattr(ModuleDict, name):
-            raise ValueError(
-                "'encodings' must have names that are no arguments of 'forward' or methods of a "
-                f'ModuleDict (got {name!r}); choose another, such as {name + "_pe"!r}'
-            )
-
-
-def _check_position(position: str | None, encodings: dict[str, int], attn_type: Any) -> None:
-    r"""Raises a ValueError if :obj:`position` is no encoding, or the attention takes none."""
-    if position is None:
-        return
-    if position not in encodings:
-        raise ValueError(
-            f"'position' must be one of 'encodings', {list(encodings)} (got {position!r})"
-            f'{nearest_name(position, encodings)}'
-        )
-    if attn_type not in WITH_POSITIONS:
-        raise ValueError(
-            f"'attn_type' must be one of {', '.join(map(repr, WITH_POSITIONS))} with 'position' "
-            f'(got {attn_type!r}); leave out position={position!r}, or choose one of these'
-        )
 
 
 def _check_branches(
