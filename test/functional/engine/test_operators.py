@@ -50,6 +50,11 @@ def test_rows_of_a_chunk_are_those_of_the_kernels_that_serve_it(channels, length
     assert [chunk.stop - chunk.start for chunk in chunks] == lengths
 
 
+def test_an_operator_has_the_name_and_the_docstring_of_its_function():
+    assert operators.build_state.__name__ == operators.build_state.name == 'build_state'
+    assert operators.build_state.__doc__.startswith('Builds the state of each graph')
+
+
 def test_denominators_of_half_precision_are_single():
     side = KernelInput(
         x=torch.randn(40, H * C).bfloat16(), heads=H, kind='softmax', projection=torch.randn(M, C)
