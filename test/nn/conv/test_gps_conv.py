@@ -139,6 +139,20 @@ def test_a_layer_as_attention_is_registered_once(layer):
     assert not torch.equal(weight, before)
 
 
+@pytest.mark.parametrize('batch', [BATCH, BATCH.flip(0)], ids=['sorted', 'unsorted'])
+def test_attention_in_the_place_of_message_passing_keeps_graphs_apart(batch):
+    conv, x = GPSConv(8, DIFFormerConv(8, 8)).double().eval(), features()
+    expected = conv.combine(x, conv.conv(x, EDGES, batch), conv.attend(x, batch), {})
+    assert_close(conv(x, EDGES, batch), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_message_passing_to_another_width_is_refused():
+    with pytest.raises(
+        ValueError, match=r"'conv' must return 'channels' = 8 channels \(got 4 from"
+    ):
+        GPSConv(8, pyg.GCNConv(8, 4)).double()(features(), EDGES)
+
+
 def test_reset_gives_the_parameters_of_a_new_layer():
     for name in ('kernel', 'multihead', None):
         torch.manual_seed(0)

@@ -284,6 +284,10 @@ def test_attention_scores_are_those_of_the_layers():
         ),
         ("'edge_channels' must be positive with conv='NNConv'", {'conv': 'NNConv'}),
         (
+            r"reads neighbours only \(got DIFFormerConv\); give .* as 'attn_type'",
+            {'conv': DIFFormerConv},
+        ),
+        (
             r'needs only .* \(got GATConv, which raises RuntimeError',
             {'conv': 'GATConv', 'edge_channels': 2, 'conv_kwargs': {'edge_dim': 3}},
         ),
@@ -321,6 +325,29 @@ NAMED = {  # with the arguments that they need
 def test_named_layers(conv):
     model = GraphTransformer(6, 8, 3, 2, 2, conv=conv, conv_kwargs=NAMED[conv]).double()
     assert model(features(), EDGES).isfinite().all()
+
+
+@pytest.mark.parametrize('norm', ['batch_norm', 'layer_norm', None])
+@pytest.mark.parametrize(
+    ('conv', 'edge_channels'), [('GINConv', 0), ('GINEConv', 3), ('GENConv', 0)]
+)
+def test_networks_of_named_layers_have_the_norm_of_the_model(conv, edge_channels, norm):
+    """Their batch normalisation mixed the nodes of a model without one."""
+    model = GraphTransformer(6, 8, 3, 2, 2, conv=conv, edge_channels=edge_channels, norm=norm)
+    edges = {'edge_attr': torch.ones(EDGES.size(1), 3).double()} if edge_channels else {}
+    model, x = model.double(), features()
+    training, evaluation = (model.train(mode)(x, EDGES, **edges) for mode in (True, False))
+    assert torch.equal(training, evaluation) == (norm != 'batch_norm')
+    beside = model.train()(x, EDGES, BATCH, **edges)[:5]  # the first five nodes are two graphs
+    alone = model(x[:5], EDGES[:, :3], BATCH[:5], **{name: v[:3] for name, v in edges.items()})
+    assert torch.allclose(beside, alone, rtol=1e-10, atol=1e-12) == (norm != 'batch_norm')
+
+
+def test_a_network_with_batch_normalisation_over_the_nodes_of_one_process():
+    message = "'conv' must not normalise over nodes .*; make the model with norm='layer_norm'"
+    model = GraphTransformer(6, 8, 3, conv='GINConv')
+    with pytest.raises(ValueError, match=message):
+        model(features().float(), EDGES, process_group=object())
 
 
 @pytest.mark.parametrize(

@@ -268,3 +268,14 @@ def check_batch_arguments(name: str, layer: torch.nn.Module) -> None:
             f'{type(layer).__name__}); use KernelAttentionConv, DegreeMaskedAttention, '
             'SGFormerConv or DIFFormerConv'
         )
+
+
+def check_output(conv: torch.nn.Module, out: Any, channels: int, name: str) -> None:
+    r"""Raises a ValueError unless the output :obj:`out` of the message passing :obj:`conv` is a
+    tensor of :obj:`channels` columns, the argument :obj:`name` of a layer or model."""
+    width = out.size(-1) if isinstance(out, Tensor) else type(out).__name__
+    if width != channels:
+        fix = '' if name == 'channels' else '; give a function of the input and output channels'
+        raise ValueError(
+            f"'conv' must return '{name}' = {channels} channels (got {width} from {conv}){fix}"
+        )

@@ -20,6 +20,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_batch_arguments,
     check_edge_index,
     check_heads,
+    check_output,
     check_sizes,
     check_tensor,
 )
@@ -177,7 +178,7 @@ class GPSConv(PyGGPSConv):
 
     Differs from :class:`torch_geometric.nn.GPSConv`: other types of attention and another default,
     a layer without attention, and the arguments :obj:`batch_size`, :obj:`state` and
-    :obj:`attn_arguments`.
+    :obj:`attn_arguments`. A message passing layer that takes a :obj:`batch` gets it.
 
     Args:
         channels (int): Size of each input and output sample.
@@ -254,6 +255,8 @@ class GPSConv(PyGGPSConv):
         activation = make_activation(act, **(act_kwargs or {}))
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
         super().__init__(channels, conv, 1, dropout, activation, None, norm, norm_kwargs)
+        known = () if conv is None else inspect.signature(conv.forward).parameters
+        self.conv_graphs = [name for name in ('batch', 'batch_size') if name in known]
         self.heads = heads
         self.attn_type = type(attn_type).__name__ if isinstance(attn_type, Module) else attn_type
         if attention is None:
@@ -300,12 +303,18 @@ class GPSConv(PyGGPSConv):
         Raises:
             TypeError: If :obj:`x` is no tensor, such as a pair of features.
             ValueError: If ``attn_type='multihead'`` or a layer without attention gets a
-                :obj:`state` or :obj:`attn_arguments`, or these do not fit the attention.
+                :obj:`state` or :obj:`attn_arguments`, or these do not fit the attention. If
+                :obj:`conv` returns another number of channels.
         """
         check_tensor(x)
+        graphs = {'batch': batch, 'batch_size': batch_size}
+        kwargs |= {name: graphs[name] for name in self.conv_graphs if name not in kwargs}
+        local = None
         if self.conv is None:
             check_edge_index(edge_index)
-        local = None if self.conv is None else self.conv(x, edge_index, **kwargs)
+        else:
+            local = self.conv(x, edge_index, **kwargs)
+            check_output(self.conv, local, self.channels, 'channels')
         attended = self.attend(x, batch, batch_size, state, **(attn_arguments or {}))
         return self.combine(x, local, attended, {'batch': batch} if self.norm_with_batch else {})
 

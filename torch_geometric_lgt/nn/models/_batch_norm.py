@@ -79,10 +79,12 @@ def check_statistics(
     argument: str = 'gnn',
     part: str = 'process',
     where: str = "with 'process_group'",
+    fix: str = 'leave it out for the default network, whose statistics are those of all nodes',
 ) -> None:
     r"""Raises a ValueError, which names :obj:`argument` and the layer, if the network :obj:`gnn`
     has a norm whose statistics would be over the nodes of one process only, or of another
-    :obj:`part` of the graph. The text :obj:`where` says when this is an error."""
+    :obj:`part` of the graph. The text :obj:`where` says when this is an error, and :obj:`fix` what
+    to do."""
     synchronised = {norm.module for norm in gnn.modules() if isinstance(norm, ProcessBatchNorm)}
     for name, module in gnn.named_modules():
         learned = isinstance(module, LEARNED_STATISTICS) and (
@@ -92,8 +94,7 @@ def check_statistics(
         if module not in synchronised and (learned or graph_wide or isinstance(module, STATISTICS)):
             raise ValueError(
                 f"'{argument}' must not normalise over nodes {where} (got {module} as {name!r}, "
-                f'which sees the nodes of one {part} only); leave it out for the default network, '
-                'whose statistics are those of all nodes, use a norm of single nodes '
+                f'which sees the nodes of one {part} only); {fix}, use a norm of single nodes '
                 "such as 'layer_norm' in the mode 'node', or evaluate a batch normalisation by its "
                 'running statistics, with eval()'
             )

@@ -7,9 +7,10 @@ from torch.nn.functional import dropout
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn._layers.activation import make_activation
+from torch_geometric_lgt.nn._layers.input_checks import check_output
 from torch_geometric_lgt.nn.conv.gps_conv import GPSConv, attend, reset_layer
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
-from torch_geometric_lgt.nn.models._message_passing_layers import MessageInput, check_output
+from torch_geometric_lgt.nn.models._message_passing_layers import MessageInput
 from torch_geometric_lgt.typing import PairTensor
 
 
@@ -48,7 +49,7 @@ class Block(Module):
         if self.conv is not None:
             edges, arguments = cast(MessageInput, context.edges)
             local = self.conv(x_src[:, : self.channels], edges, **arguments)
-            check_output(self.conv, local, self.channels)
+            check_output(self.conv, local, self.channels, 'hidden_channels')
             local = local[: x_dst.size(0)]
         attended = self.attend(x_dst, context.batch, context.batch_size, state)
         return self.combine(x_dst[:, : self.channels], local, attended, norm_arguments)

@@ -12,7 +12,7 @@ from torch.nn import Module
 from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr
+from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr, check_output
 from torch_geometric_lgt.nn.models._graph_context import Degree
 from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv, gcn_edges
 from torch_geometric_lgt.typing import Adj
@@ -49,6 +49,7 @@ def make_conv(
     heads: int,
     edge_channels: int,
     conv_kwargs: dict[str, Any] | None,
+    norm: str | None,
 ) -> Module | None:
     r"""Creates a message passing layer from :obj:`channels` to :obj:`channels`.
 
@@ -60,11 +61,14 @@ def make_conv(
         heads (int): Number of heads of a named layer that has heads.
         edge_channels (int): :math:`F_e` of a named layer that takes edge features.
         conv_kwargs (dict, optional): Further arguments of a named layer.
+        norm (str, optional): The norm within the MLP of a named layer: ``"batch_norm"``,
+            ``"layer_norm"`` of each node, or :obj:`None`. The MLP of ``"GENConv"`` has none in
+            place of ``"layer_norm"``.
 
     Raises:
         ValueError: If the name is unknown, or the layer lacks an argument. If it does not take edge
             features although :obj:`edge_channels` is positive. If the named layer cannot be called
-            with node features and edges.
+            with node features and edges, or the layer takes a number of graphs.
     """
     if isinstance(conv, Module):
         raise ValueError(
@@ -76,11 +80,16 @@ def make_conv(
     if conv is None:
         return None
     layer = (
-        _named_conv(conv, channels, heads, edge_channels, conv_kwargs or {})
+        _named_conv(conv, channels, heads, edge_channels, conv_kwargs or {}, norm)
         if isinstance(conv, str)
         else conv(channels, channels)
     )
     _check_edge_channels(layer, edge_channels)
+    if _takes(layer, 'batch_size'):
+        raise ValueError(
+            f"'conv' must be a layer that reads neighbours only (got {_name_of(layer)}); give a "
+            "layer that attends to all nodes as 'attn_type', in a function of channels and heads"
+        )
     return layer
 
 
@@ -94,7 +103,12 @@ def _check_edge_channels(layer: Module, edge_channels: int) -> None:
 
 
 def _named_conv(
-    conv: str, channels: int, heads: int, edge_channels: int, conv_kwargs: dict[str, Any]
+    conv: str,
+    channels: int,
+    heads: int,
+    edge_channels: int,
+    conv_kwargs: dict[str, Any],
+    norm: str | None,
 ) -> Module:
     if conv not in CONVS:
         raise ValueError(
@@ -103,11 +117,16 @@ def _named_conv(
         )
     if conv == 'GCNConv' and conv_kwargs.keys() <= {'bias'}:
         return SparseGCNConv(channels, channels, normalize=False, **conv_kwargs)
-    return pyg_conv(conv, channels, heads, edge_channels, conv_kwargs)
+    return pyg_conv(conv, channels, heads, edge_channels, conv_kwargs, norm)
 
 
 def pyg_conv(
-    conv: str, channels: int, heads: int, edge_channels: int, conv_kwargs: dict[str, Any]
+    conv: str,
+    channels: int,
+    heads: int,
+    edge_channels: int,
+    conv_kwargs: dict[str, Any],
+    norm: str | None = 'batch_norm',
 ) -> Module:
     r"""Creates the layer of PyG with the name :obj:`conv`. The arguments are those of
     :meth:`make_conv`.
@@ -125,7 +144,9 @@ def pyg_conv(
     if edge_channels > 0:
         options |= {name: edge_channels for name in EDGE_CHANNELS if name in known}
     if 'nn' in known and 'nn' not in conv_kwargs and known['nn'].default is inspect.Parameter.empty:
-        options['nn'] = _inner_network(conv, channels, edge_channels)
+        options['nn'] = _inner_network(conv, channels, edge_channels, norm)
+    if conv == 'GENConv' and norm != 'batch_norm':  # its other norms mix the nodes
+        options['norm'] = None
     try:
         layer = CONVS[conv](**options | conv_kwargs)
     except TypeError as error:
@@ -138,7 +159,7 @@ def pyg_conv(
     return layer
 
 
-def _inner_network(conv: str, channels: int, edge_channels: int) -> Module:
+def _inner_network(conv: str, channels: int, edge_channels: int, norm: str | None) -> Module:
     r"""Creates the MLP that the layer of PyG with the name :obj:`conv` needs.
 
     Raises:
@@ -147,7 +168,8 @@ def _inner_network(conv: str, channels: int, edge_channels: int) -> Module:
     if conv in ('EdgeConv', 'DynamicEdgeConv'):  # of the features of both ends
         return pyg.MLP([2 * channels, channels, channels], norm=None)
     if conv != 'NNConv':
-        return pyg.MLP([channels, channels, channels])
+        mode = {'mode': 'node'} if norm == 'layer_norm' else None  # PyG's default mixes the nodes
+        return pyg.MLP([channels, channels, channels], norm=norm, norm_kwargs=mode)
     if edge_channels == 0:
         raise ValueError(
             "'edge_channels' must be positive with conv='NNConv', whose weights are functions of "
@@ -186,18 +208,7 @@ def _check_call(conv: Module, channels: int, edge_channels: int) -> None:
             f"'edge_channels', their features (got {name}, which raises {type(error).__name__}: "
             f'{error}){fix}'
         ) from error
-    check_output(conv, out, channels)
-
-
-def check_output(conv: Module, out: Any, channels: int) -> None:
-    r"""Raises a ValueError unless the output :obj:`out` of :obj:`conv` is a tensor of
-    :obj:`channels` columns, the hidden channels of a model."""
-    width = out.size(-1) if isinstance(out, Tensor) else type(out).__name__
-    if width != channels:
-        raise ValueError(
-            f"'conv' must return 'hidden_channels' = {channels} channels (got {width} from "
-            f'{conv}); give a function of the input and output channels'
-        )
+    check_output(conv, out, channels, 'hidden_channels')
 
 
 def _small_graph(

@@ -64,6 +64,7 @@ from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
 from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
 from torch_geometric_lgt.typing import Adj, PairTensor
 
+NODE_NORM = "make the model with norm='layer_norm', which the MLPs of named layers have, too"
 NORMS: dict[str | None, Callable[[int], Module | None]] = {
     'batch_norm': ProcessBatchNorm,
     'layer_norm': LayerNorm,
@@ -120,8 +121,9 @@ class GraphTransformer(LayerwiseModel):
             need more than features and edges are refused. (default: :obj:`"GCNConv"`)
         conv_kwargs (dict, optional): Further arguments of the layer that :obj:`conv` names.
             :obj:`"GINConv"` and other layers with an argument :obj:`nn` get an MLP of two layers
-            without it. Other required arguments must be here, such as :obj:`aggregators`,
-            :obj:`scalers` and :obj:`deg` of :obj:`"PNAConv"`. (default: :obj:`None`, none)
+            without it, that of :obj:`"GINConv"` and :obj:`"GINEConv"` with :obj:`norm`. Other
+            required arguments must be here, such as :obj:`aggregators`, :obj:`scalers` and
+            :obj:`deg` of :obj:`"PNAConv"`. (default: :obj:`None`, none)
         attn_type (str or callable, optional): The attention: a name as in
             :class:`~torch_geometric_lgt.nn.GPSConv` except :obj:`"degree_masked"`, :obj:`None` for
             none, or a function of channels and heads that returns a layer. With :obj:`"sgformer"`
@@ -247,7 +249,7 @@ class GraphTransformer(LayerwiseModel):
         for index in range(num_local_layers + num_gated):
             local = None
             if index < num_local_layers or not gate:
-                local = make_conv(conv, hidden_channels, heads, edge_channels, conv_kwargs)
+                local = make_conv(conv, hidden_channels, heads, edge_channels, conv_kwargs, norm)
             if index < num_local_layers:
                 has_output_norm = gate and index == num_local_layers - 1
                 block = LocalLayer(
@@ -369,7 +371,7 @@ class GraphTransformer(LayerwiseModel):
             self._check_part("'states' or 'process_group'")
         if process_group is not None:
             for block in self.blocks:
-                check_statistics(block, 'conv')
+                check_statistics(block, 'conv', fix=NODE_NORM)
         edges = self._message_input(edge_index, x, edge_attr, edge_weight, degree)
         context = GraphContext(
             edges,
