@@ -103,6 +103,29 @@ def test_features_that_take_no_columns():
     assert whole.tolist() == [[0, 1], [1, 2], [2, 2], [3, 1]]
 
 
+NAMING = [
+    NodeDegree,
+    JaccardScores,
+    lambda attr_name: AttentionNodeSampling(attr_name=attr_name),
+    lambda attr_name: LaplacianPE(1, attr_name=attr_name),
+    lambda attr_name: SVDEncoding(1, attr_name),
+]
+
+
+@pytest.mark.parametrize('make', NAMING)
+def test_the_structure_and_the_inputs_of_a_graph_are_not_replaced(make):
+    for name in ('edge_index', 'batch'):
+        with pytest.raises(ValueError, match=f"'attr_name' must not name the edges, .* '{name}'"):
+            make(name)
+    for name in ('x', 'y', 'edge_attr'):
+        data = Data(edge_index=EDGES, num_nodes=4)
+        assert name in make(name)(data.clone())
+        data[name] = torch.zeros(4)
+        message = f"'attr_name' must be no input of the data \\(got '{name}'"
+        with pytest.raises(ValueError, match=message):
+            make(name)(data)
+
+
 @pytest.mark.parametrize('make', [JaccardScores, AttentionNodeSampling, RandomSignFlip])
 @pytest.mark.parametrize('name', [None, '', 3])
 def test_masks_and_values_of_edges_need_a_name(make, name):

@@ -10,6 +10,10 @@ from torch_geometric.typing import EdgeType
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 
+# names of PyG that transforms never store values under, or only where the data has none
+STRUCTURE = ('edge_index', 'adj_t', 'batch', 'ptr', 'num_nodes')
+INPUTS = ('x', 'y', 'pos', 'edge_attr', 'edge_weight', 'train_mask', 'val_mask', 'test_mask')
+
 
 def homogeneous(
     data: Data | HeteroData, edge_type: EdgeType | None = None
@@ -180,12 +184,31 @@ def check_name(attr_name: str | None, optional: bool) -> None:
     :obj:`optional`.
 
     Raises:
-        ValueError: If :obj:`attr_name` is neither.
+        ValueError: If :obj:`attr_name` is neither, or names what PyG keeps of a graph's structure.
     """
     if not (optional and attr_name is None) and not (isinstance(attr_name, str) and attr_name):
         raise ValueError(
             f"'attr_name' must be a name{', or None for columns of x' if optional else ''} (got "
             f'{attr_name!r})'
+        )
+    if attr_name in STRUCTURE:
+        raise ValueError(
+            "'attr_name' must not name the edges, the graphs or the number of nodes (got "
+            f'{attr_name!r}); choose another name'
+        )
+
+
+def check_no_input(data: Data | HeteroData, attr_name: str | None) -> None:
+    r"""Checks that a transform does not replace an input of the user, such as features or labels.
+
+    Raises:
+        ValueError: If :obj:`attr_name` is a usual name of inputs, and the data has this attribute.
+    """
+    check_graph(data)
+    if attr_name in INPUTS and any(attr_name in store for store in data.stores):
+        raise ValueError(
+            f"'attr_name' must be no input of the data (got {attr_name!r}, which the data has "
+            'already); choose another name'
         )
 
 

@@ -13,6 +13,7 @@ from torch_geometric_lgt.functional.neighbors.node_sampling import (
 from torch_geometric_lgt.transforms._stores import (
     check_edge_type,
     check_name,
+    check_no_input,
     edges_of,
     homogeneous,
     num_nodes_of,
@@ -91,6 +92,7 @@ class AttentionNodeSampling(BaseTransform):
         :obj:`attr_name`, bools ``[N]``, and returns the graph. In
         :class:`~torch_geometric.data.HeteroData` the attribute belongs to the nodes that
         :obj:`edge_type` joins. No random numbers are drawn."""
+        check_no_input(data, self.attr_name)
         nodes, edge_store = homogeneous(data, self.edge_type)
         num_nodes = num_nodes_of(nodes)
         edges = edges_of(edge_store, num_nodes, num_nodes)

@@ -19,6 +19,7 @@ from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._stores import (
     check_edge_type,
     check_name,
+    check_no_input,
     edges_of,
     homogeneous,
     num_nodes_of,
@@ -105,6 +106,7 @@ class JaccardScores(BaseTransform):
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Adds the Jaccard index of each edge ``[E]`` to the graph as :obj:`attr_name`, and
         returns the graph."""
+        check_no_input(data, self.attr_name)
         nodes, store = homogeneous(data, self.edge_type)
         num_nodes = num_nodes_of(nodes)
         edges = edges_of(store, num_nodes, num_nodes)

@@ -7,8 +7,8 @@ from torch_geometric.utils import scatter
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
-    check_graph,
     check_name,
+    check_no_input,
     edges_of,
     num_nodes_of,
     split_in_batch,
@@ -70,7 +70,7 @@ class NodeDegree(BaseTransform):
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Adds one degree for each node of each type to the graph, and returns the graph."""
-        check_graph(data)
+        check_no_input(data, self.attr_name)
         start, count, total = {}, {}, 0
         for store in data.node_stores:
             start[store._key], count[store._key] = total, num_nodes_of(store)

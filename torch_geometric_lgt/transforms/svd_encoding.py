@@ -17,9 +17,9 @@ from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
     check_edge_type,
-    check_graph,
     check_inside_graphs,
     check_name,
+    check_no_input,
     edges_of,
     graphs_of,
     homogeneous,
@@ -124,7 +124,7 @@ class SVDEncoding(BaseTransform):
         r"""Adds the encodings ``[N, k]`` of each node type to a graph or a batch of :math:`B`
         graphs, and the mask ``[B, k]``, which is :obj:`False` for columns beyond the rank of a
         graph's matrix. Returns the graph or batch."""
-        check_graph(data)
+        check_no_input(data, self.attr_name)
         if self.edge_type is None:
             node_stores, edge_stores, graph = data.node_stores, data.edge_stores, data
         else:
