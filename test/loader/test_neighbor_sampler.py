@@ -273,7 +273,7 @@ def test_a_node_type_of_unknown_size():
 
 def test_seeds_that_do_not_exist_are_refused():
     data = graph()
-    for seeds in (torch.tensor([77]), torch.tensor([3, -1]), torch.ones(41, dtype=torch.bool)):
+    for seeds in (torch.tensor([77]), torch.tensor([3, -1])):
         with pytest.raises(
             ValueError,
             match=r"'input_nodes' must hold ids from 0 to 39 \(got -?\d+ to \d+\)",
@@ -284,6 +284,20 @@ def test_seeds_that_do_not_exist_are_refused():
         loader = LinkLoader(data, sampler, edge_label_index=torch.tensor(links))
         with pytest.raises(ValueError, match=r"'edge_label_index' must hold ids from 0 to 39 \("):
             next(iter(loader))
+
+
+def test_seeds_that_are_neither_ids_nor_a_mask_of_all_nodes_are_refused():
+    hetero = HeteroData()
+    hetero['u'].num_nodes = hetero['v'].num_nodes = 40
+    hetero['u', 'to', 'v'].edge_index = torch.tensor([[0, 3], [1, 2]])
+    for seeds, message in (
+        (torch.ones(39, dtype=torch.bool), r'a bool for each of 40 nodes \(got 39\)'),
+        (torch.tensor([2.0]), r'whole numbers \[S\], .* \(got shape \(1,\) in torch.float32\)'),
+        (torch.tensor([[2, 3]]), r'whole numbers \[S\], .* \(got shape \(1, 2\) in torch.int64\)'),
+    ):
+        for data, input_nodes in ((graph(), seeds), (hetero, ('u', seeds))):
+            with pytest.raises(ValueError, match=f"'input_nodes' must .*{message}"):
+                NeighborLoader(data, [2], input_nodes)
 
 
 def test_transforms_that_return_no_graph_of_the_seeds():

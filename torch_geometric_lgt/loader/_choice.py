@@ -26,11 +26,13 @@ OPTIONS = (
 
 
 def check_seeds(data: Any, input_nodes: Any) -> None:
-    r"""Checks that seed nodes have a node type if, and only if, the graph has node types.
+    r"""Checks that seed nodes have a node type if, and only if, the graph has node types, and that
+    they are ids or a mask.
 
     Raises:
         ValueError: If the seeds of a graph without node types are a text, which PyG's loader would
-            take for a node type, or those of a :class:`HeteroData` name none of its types.
+            take for a node type, or those of a :class:`HeteroData` name none of its types. If they
+            are numbers with fractions, or a mask of another number of nodes.
     """
     if isinstance(data, HeteroData):
         is_pair = isinstance(input_nodes, (tuple, list)) and len(input_nodes) == 2
@@ -41,6 +43,7 @@ def check_seeds(data: Any, input_nodes: Any) -> None:
                 f"'input_nodes' must be one of the node types {data.node_types}, or a pair of a "
                 f'node type and ids or a mask (got {shown!r}){nearest_name(kind, data.node_types)}'
             )
+        _check_ids_or_mask(input_nodes[1] if is_pair else None, data[kind].num_nodes)
         return
     has_types = isinstance(data, tuple) and any(
         attr.edge_type is not None for attr in data[1].get_all_edge_attrs()
@@ -49,6 +52,22 @@ def check_seeds(data: Any, input_nodes: Any) -> None:
         raise ValueError(
             "'input_nodes' must be ids or a mask of nodes in a graph without node types (got "
             f'{input_nodes!r}); for an attribute give data[{input_nodes!r}]'
+        )
+    if isinstance(data, Data):
+        _check_ids_or_mask(input_nodes, data.num_nodes)
+
+
+def _check_ids_or_mask(seeds: Any, num_nodes: int | None) -> None:
+    if not isinstance(seeds, Tensor):
+        return
+    if seeds.dim() != 1 or seeds.is_floating_point():
+        raise ValueError(
+            "'input_nodes' must be a tensor of whole numbers [S], ids of nodes, or a mask (got "
+            f'shape {tuple(seeds.shape)} in {seeds.dtype})'
+        )
+    if seeds.dtype == torch.bool and seeds.numel() != num_nodes:
+        raise ValueError(
+            f"'input_nodes' must have a bool for each of {num_nodes} nodes (got {seeds.numel()})"
         )
 
 
