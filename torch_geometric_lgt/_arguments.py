@@ -1,5 +1,6 @@
 import difflib
 import operator
+import reprlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -53,7 +54,8 @@ def check_whole(name: str, value: Any, least: int) -> None:
         ValueError: If :obj:`value` is anything else.
     """
     if not is_whole(value, least):
-        raise ValueError(f"'{name}' must be at least {least}, a whole number (got {value!r})")
+        shown = reprlib.repr(value)  # a few letters of a tensor
+        raise ValueError(f"'{name}' must be at least {least}, a whole number (got {shown})")
 
 
 def check_counts(name: str, counts: Any) -> None:

@@ -317,6 +317,14 @@ def test_bad_input(tmp_path):
         write_graph(tmp_path / 'graph', EDGES, 10)
     with pytest.raises(ValueError, match=r"'edge_index' must have shape \[2, E\]"):
         write_graph(tmp_path / 'graph', EDGES.t(), N)
+    message = (
+        r"'edge_index' must be an array or tensor \(got Data\); give data.edge_index, data.num_"
+    )
+    with pytest.raises(ValueError, match=message):
+        write_graph(tmp_path / 'graph', Data(x=X, edge_index=EDGES), N)
+    message = r"'num_nodes' must be at least 0, a whole number \(got tensor\(.{,30}\)$"
+    with pytest.raises(ValueError, match=message):
+        write_graph(tmp_path / 'graph', N, EDGES)
     message = r"'attributes' must have 40 rows of numbers each, .*; attributes of edges are not sto"
     with pytest.raises(ValueError, match=message):
         write_graph(tmp_path / 'graph', EDGES, N, {'x': X[1:]})

@@ -155,8 +155,14 @@ def _array(value: Any, name: str) -> np.ndarray:
     begin with :obj:`name`.
 
     Raises:
-        ValueError: If the tensor is sparse, or of a dtype that NumPy lacks (bfloat16).
+        ValueError: If :obj:`value` is a graph, or a tensor that is sparse or of a dtype that NumPy
+            lacks (bfloat16).
     """
+    if hasattr(value, 'edge_index'):
+        raise ValueError(
+            f'{name} must be an array or tensor (got {type(value).__name__}); give '
+            "data.edge_index, data.num_nodes and {'x': data.x}"
+        )
     if isinstance(value, Tensor) and (
         value.dtype == torch.bfloat16 or value.layout != torch.strided
     ):
