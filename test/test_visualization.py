@@ -214,6 +214,8 @@ def test_plot_of_a_report(data, tmp_path):
     assert list(beyond_mean) == [row['beyond mean'] for row in report]
     with pytest.raises(ValueError, match="'report' must have a layer"):
         plot_attention_report(AttentionReport(), tmp_path / 'none.png')
+    with pytest.raises(TypeError, match=r"'report' must be the AttentionReport .* \(got str\)"):
+        plot_attention_report('report.png')
 
 
 def test_figures_without_a_file(data, tmp_path, monkeypatch):

@@ -154,6 +154,12 @@ def test_one_id_above_the_number_of_graphs():
         segments(torch.tensor([5]), 1, 2)
 
 
+@pytest.mark.parametrize('batch', [None, torch.tensor([0])])
+def test_a_fractional_number_of_graphs(batch):
+    with pytest.raises(ValueError, match=r"'batch_size' must be a whole number \(got 1.0\)"):
+        segments(batch, 1, 1.0)
+
+
 def test_a_negative_id_alone():
     with pytest.raises(ValueError, match=r'at least 0 \(got -1\)'):
         segments(torch.tensor([-1]), 1)

@@ -4,11 +4,12 @@ import re
 
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from torch_geometric_lgt import nn
 
 EDGES = torch.tensor([[0, 1, 2, 9], [1, 2, 0, 3]])
+TYPES = 'for several types of nodes use to_homogeneous() of the data, or to_hetero'
 MODELS = {
     'difformer': lambda: nn.DIFFormer(4, 8, 3),
     'graph_transformer': lambda: nn.GraphTransformer(4, 8, 3),
@@ -48,6 +49,8 @@ def test_features_that_are_no_tensor(name):
         (x.numpy(), 'ndarray', 'convert it with torch.as_tensor(x)'),
         (x.tolist(), 'list', 'convert it with torch.as_tensor(x)'),
         (Data(x=x, edge_index=EDGES), 'Data', 'give data.x and data.edge_index'),
+        (HeteroData(), 'HeteroData', TYPES),
+        ({'user': x}, 'dict', TYPES),
     ):
         message = f"'x' must be a torch.Tensor{pair} (got {kind}); {fix}"
         with pytest.raises(TypeError, match=f'^{re.escape(message)}$'):

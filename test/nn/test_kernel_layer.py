@@ -7,6 +7,7 @@ from constants import BY_OPERATORS
 from gradients import gradients, leaves_of
 from torch_geometric.data import Data
 
+from torch_geometric_lgt.functional import kernel_attention
 from torch_geometric_lgt.functional._engine import chunked_keys, chunked_queries
 from torch_geometric_lgt.functional._engine.affine import Affine
 from torch_geometric_lgt.loader import NeighborLoader
@@ -333,6 +334,14 @@ class Returns(torch.nn.Module):
 
     def forward(self, x):
         return self.function(x)
+
+
+def test_a_module_or_class_in_another_place_than_that_of_a_feature_map():
+    with pytest.raises(ValueError, match=r'; give a module of this class, such as Softplus\(\)$'):
+        KernelAttentionConv(8, 8, feature_map=torch.nn.Softplus)
+    x = torch.ones(5, 2, 4)
+    with pytest.raises(ValueError, match=r"'values'.*; apply the module to queries and keys, and "):
+        kernel_attention(x, x, x, torch.nn.Softplus())
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,13 @@ def test_messages_say_what_a_layer_of_a_user_lacks():
         _layer_checks._check_reset(layer, plain_call, x, edge_index, batch)
 
 
+@pytest.mark.parametrize('check', [check_layer, check_model])
+def test_a_layer_in_the_place_of_a_function_that_makes_it(check):
+    message = r"'make' must be a function, such as lambda: Plain\(..\) \(got a Plain\)"
+    with pytest.raises(TypeError, match=message):
+        check(Plain(), in_channels=6)
+
+
 @pytest.mark.parametrize(
     ('fault', 'message'),
     [

@@ -212,7 +212,9 @@ def kernel_input(
             "; the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a "
             'projection'
         )
-        check_choice('feature_map', feature_map, known, geometries)
+        hint = "; apply the module to queries and keys, and pass 'values' with its outputs"
+        is_module = isinstance(feature_map, torch.nn.Module)
+        check_choice('feature_map', feature_map, known, geometries, hint if is_module else '')
     has_projection = MAPS[feature_map].has_projection
     if has_projection != (projection is not None):
         need = (

@@ -43,10 +43,13 @@ def segments(
     Raises:
         TypeError: If :obj:`batch` is not a tensor.
         ValueError: If :obj:`batch` has the wrong shape, dtype, device or length, a negative id, or
-            an id of at least :obj:`batch_size`. Also if compiled code has no :obj:`batch_size`.
+            an id of at least :obj:`batch_size`. Also if :obj:`batch_size` is no whole number, or
+            compiled code has none.
         RuntimeError: If a CUDA graph is captured, as the sizes of the graphs must be copied from
             the device.
     """
+    if isinstance(batch_size, float):
+        raise ValueError(f"'batch_size' must be a whole number (got {batch_size})")
     if batch is None:
         if batch_size is not None and batch_size != 1:
             raise ValueError(

@@ -24,6 +24,8 @@ def check_kind(name: str, kind: Any, others: str = '') -> None:
     """
     softmax = "; 'simplex', 'orthogonal' and 'positive' estimate a softmax"
     hint = softmax if kind == 'softmax' else ''
+    if isinstance(kind, type) and issubclass(kind, torch.nn.Module):
+        hint = f'; give a module of this class, such as {kind.__name__}()'
     check_choice(name, kind, RANDOM_MAPS + PLAIN_MAPS + LEARNED_MAPS, others, hint)
 
 

@@ -25,7 +25,7 @@ from torch_geometric_lgt.testing._edge_checks import (
     edge_weights,
     takes_edge_weights,
 )
-from torch_geometric_lgt.testing._promises import promise
+from torch_geometric_lgt.testing._promises import check_function, promise
 from torch_geometric_lgt.testing._samples import sample
 from torch_geometric_lgt.testing._wrapped_checks import check_wrapped
 
@@ -90,6 +90,7 @@ def check_layer(
             of nodes and edges. (default: :obj:`True`)
 
     Raises:
+        TypeError: If :obj:`make` is no function.
         AssertionError: If the layer breaks a promise; the message names it. An error of the layer
             is its cause.
 
@@ -105,6 +106,7 @@ def check_layer(
         Traceback (most recent call last):
         AssertionError: a permutation of the nodes changes the output: ...
     """
+    check_function(make)
     layer = make().double().eval()
     x, edge_index, batch = sample(40, in_channels)
     with promise('a call in double precision with an unsorted batch'):

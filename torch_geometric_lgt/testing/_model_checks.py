@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric_lgt.testing._edge_checks import Call, edge_weights, takes_edge_weights
 from torch_geometric_lgt.testing._layer_checks import check_layer, plain_call
 from torch_geometric_lgt.testing._process_checks import check_processes
-from torch_geometric_lgt.testing._promises import promise
+from torch_geometric_lgt.testing._promises import check_function, promise
 from torch_geometric_lgt.testing._samples import sample
 
 Batches = Callable[[Data], Any]
@@ -51,6 +51,7 @@ def check_model(
             reads. (default: :obj:`None`, the model has no :obj:`inference`)
 
     Raises:
+        TypeError: If :obj:`make` is no function.
         AssertionError: If the model breaks a promise; the message names it. An error of the model
             is its cause.
 
@@ -64,6 +65,7 @@ def check_model(
         Traceback (most recent call last):
         AssertionError: the scores are normalised
     """
+    check_function(make)
     x, edge_index, batch = sample(40, in_channels)
     with promise('training'):
         _check_training(make, call, x.float(), edge_index, batch)

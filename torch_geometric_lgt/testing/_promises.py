@@ -1,5 +1,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from torch.nn import Module
 
 
 @contextmanager
@@ -15,3 +18,14 @@ def promise(what: str, names_failures: bool = False, fix: str = '') -> Iterator[
         raise
     except Exception as error:
         raise AssertionError(f'{what} ends in {error!r}{fix}') from error
+
+
+def check_function(make: Any) -> None:
+    r"""Checks that :obj:`make` makes a layer or model each time it is called.
+
+    Raises:
+        TypeError: If it is anything but a function or class.
+    """
+    if isinstance(make, Module) or not callable(make):
+        name = type(make).__name__
+        raise TypeError(f"'make' must be a function, such as lambda: {name}(..) (got a {name})")

@@ -28,6 +28,7 @@ def plot_attention_report(
 
     Raises:
         ImportError: If matplotlib is not installed.
+        TypeError: If :obj:`report` is no report.
         ValueError: If the report is empty.
 
     Example:
@@ -39,6 +40,11 @@ def plot_attention_report(
         >>> Path('report.png').exists()
         True
     """
+    if not isinstance(report, list) or not all(isinstance(row, dict) for row in report):
+        raise TypeError(
+            "'report' must be the AttentionReport that attention_report returns (got "
+            f'{type(report).__name__})'
+        )
     if not report:
         raise ValueError("'report' must have a layer at least (got none)")
     figure, axes = new_figure(1, 1, (max(5.0, 0.5 * len(report)), 3.5))

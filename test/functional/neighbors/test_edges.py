@@ -2,6 +2,7 @@ import re
 
 import pytest
 import torch
+from scipy.sparse import coo_matrix
 from torch._dynamo.exc import TorchDynamoException
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
@@ -89,7 +90,7 @@ def test_bipartite_bounds_are_checked_by_side():
         (
             [[0], [1]],
             TypeError,
-            r"'edge_index' must be a tensor \[2, E\] or a sparse matrix \(got list\)$",
+            r"'edge_index' must be .* \(got list\); convert it with torch.as_tensor$",
         ),
         (EDGES.float(), ValueError, 'int64 node ids'),
         (EDGES.t(), ValueError, r'must have shape \[2, E\] \(got \(5, 2\)\); transpose it$'),
@@ -381,7 +382,13 @@ def test_no_edges_with_weights_are_refused_without_bounds():
 
 
 @pytest.mark.parametrize(
-    ('shape', 'hint'), [((2,), '; one'), ((3, 2), '; transpose it'), ((3, 1, 2), '')]
+    ('shape', 'hint'),
+    [
+        ((2,), '; one'),
+        ((3, 2), '; transpose it'),
+        ((3, 1, 2), ''),
+        ((3, 3), '; a dense matrix becomes edges by torch_geometric.utils.dense_to_sparse'),
+    ],
 )
 def test_tensors_that_are_no_list_of_edges_are_named(shape, hint):
     message = f"'adj' must have shape [2, E] (got {shape}){hint}"
@@ -393,9 +400,22 @@ def test_what_is_no_tensor_is_named():
     message = "'adj' must be a tensor [2, E] or a sparse matrix (got None); one"
     with pytest.raises(TypeError, match=f'^{re.escape(message)}$'):
         check_edge_type(None, 'adj', '; one')
+    for edges, fix in (
+        (coo_matrix((2, 2)), r'coo_matrix\); .* torch_geometric.utils.from_scipy_sparse_matrix'),
+        ([[0], [1]], r'list\); convert it with torch.as_tensor'),
+    ):
+        with pytest.raises(TypeError, match=f"'adj' must be a tensor .*{fix}$"):
+            check_edge_type(edges, 'adj', '; one')
 
 
-def test_a_sparse_matrix_with_ids_beyond_the_nodes_is_named():
-    matrix = torch.sparse_coo_tensor(torch.tensor([[0], [4]]), torch.ones(1), (5, 5))
-    with pytest.raises(ValueError, match=r"^'adj' must hold source ids from 0 to 2 \(got 4 to 4"):
-        edge_list(matrix, 3, 3, 'adj')
+@pytest.mark.parametrize('sizes', [(3, 5), (4, 3)])
+def test_a_sparse_matrix_of_more_nodes_is_refused(sizes):
+    matrix = torch.sparse_coo_tensor(torch.tensor([[0], [2]]), torch.ones(1), sizes)
+    message = (
+        "'adj' must have 3 rows (targets) and 4 columns (sources) at most (got "
+        f'{sizes[0]} x {sizes[1]})'
+    )
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        edge_list(matrix, 4, 3, 'adj')
+    assert edge_list(matrix, sizes[1], sizes[0], 'adj').tolist() == [[2], [0]]
+    assert edge_list(matrix, 9, 9, 'adj').tolist() == [[2], [0]]  # the last nodes have no edges

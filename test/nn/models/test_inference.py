@@ -231,6 +231,12 @@ def test_scores_that_are_gone_are_made_again(tmp_path):
     ]
 
 
+def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path):
+    (tmp_path / 'scores').touch()
+    with pytest.raises(ValueError, match=r"'folder' must be a folder, .*\(got the file '.*scores'"):
+        BACKBONES['difformer']().double().inference(loader(graph()), tmp_path / 'scores')
+
+
 def test_scores_of_another_model_or_graph_are_refused(tmp_path):
     data, model = graph(), BACKBONES['difformer']().double()
     model.inference(loader(data), tmp_path)

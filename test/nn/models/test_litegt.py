@@ -235,6 +235,7 @@ def test_narrow_heads_have_weights():
         ({'level': 'pair'}, "'level' must be one of"),
         ({'num_layers': 0}, "'num_layers' must be at least 1"),
         ({'num_layers': 3, 'reduce': True}, "'num_layers' must be at least 4"),
+        ({'heads': 6}, r"^'heads' must divide 'hidden_channels' \(got 6 and 16\)"),
         ({'reduce': True}, r"'heads' must divide .* 8 and 4 of 'hidden_channels' \(got 8 and 16\)"),
         ({'hidden_channels': 2, 'heads': 1, 'reduce': True}, r'1 and 0 .* \(got 1 and 2\)'),
         ({'dropout': 1.0}, "'dropout' must be"),

@@ -312,6 +312,22 @@ def test_unknown_rules_end_in_an_error():
             model.recommend(**arguments)
 
 
+def test_heads_and_encodings_that_do_not_fit():
+    encoding = torch.ones(5, 3)
+    for options, message in (
+        ({'heads': 3}, r"'heads' must divide 'embedding_dim' \(got 3 and 8\)"),
+        (
+            {'heads': 2, 'structural_encoding': encoding},
+            r"divide 'embedding_dim' plus the columns of 'structural_encoding' \(got 2 and 11\)",
+        ),
+        ({'heads': 0}, "'heads' must be at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            MGFormer(2, 3, 8, **options)
+    with pytest.raises(TypeError, match="'structural_encoding' must be a"):
+        MGFormer(2, 3, 8, encoding.tolist())
+
+
 def test_ids_as_lists_and_arrays():
     model = make()
     expected = model.recommend(

@@ -1,6 +1,7 @@
 # E edges.
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
@@ -88,6 +89,10 @@ def check_edge_type(edge_index: Any, argument: str, hint: str = '') -> None:
     PyG's formats of edges: a tensor, a SparseTensor or sorted edges."""
     if not (isinstance(edge_index, (Tensor, SortedEdges)) or _is_sparse_tensor(edge_index)):
         name = 'None' if edge_index is None else type(edge_index).__name__
+        if hasattr(edge_index, 'tocoo'):
+            hint = '; convert it with torch_geometric.utils.from_scipy_sparse_matrix'
+        elif isinstance(edge_index, (list, np.ndarray)):
+            hint = '; convert it with torch.as_tensor'
         raise TypeError(
             f'{argument!r} must be a tensor [2, E] or a sparse matrix (got {name}){hint}'
         )
@@ -98,7 +103,10 @@ def check_edge_shape(edge_index: Tensor, argument: str, vector_hint: str = '') -
     vector the message ends in :obj:`vector_hint`."""
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         is_transposed = edge_index.dim() == 2 and edge_index.size(1) == 2
+        is_square = edge_index.dim() == 2 and edge_index.size(0) == edge_index.size(1)
         hint = '; transpose it' if is_transposed else vector_hint if edge_index.dim() == 1 else ''
+        if is_square:
+            hint = '; a dense matrix becomes edges by torch_geometric.utils.dense_to_sparse'
         raise ValueError(
             f'{argument!r} must have shape [2, E] (got {tuple(edge_index.shape)}){hint}'
         )
@@ -153,6 +161,12 @@ def _read(
     entries = sparse_entries(edge_index)
     if entries is not None:
         target, source, value = entries
+        sizes = cast(Any, edge_index).size(0), cast(Any, edge_index).size(1)
+        if sizes[0] > num_dst or sizes[1] > num_src:
+            raise ValueError(
+                f'{argument!r} must have {num_dst} rows (targets) and {num_src} columns (sources) '
+                f'at most (got {sizes[0]} x {sizes[1]})'
+            )
         edges = _checked(torch.stack([source, target]), num_src, num_dst, argument)
         return edges, None if value is None else _weights_of(value, argument)
     if isinstance(edge_index, EdgeIndex):

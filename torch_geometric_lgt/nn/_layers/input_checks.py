@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import Linear
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch_geometric.data import HeteroData
 
 from torch_geometric_lgt._arguments import check_whole, is_whole
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
@@ -95,6 +96,8 @@ def feature_pair(x: Tensor | PairTensor) -> PairTensor:
 def _type_error(x: Any, name: str, expected: str, takes_pair: bool = False) -> TypeError:
     if hasattr(x, 'edge_index'):
         fix = 'give data.x and data.edge_index'
+    elif isinstance(x, (dict, HeteroData)):
+        fix = 'for several types of nodes use to_homogeneous() of the data, or to_hetero'
     elif isinstance(x, tuple) and not takes_pair:
         fix = 'only attention layers take a pair (sources, targets), which to_hetero passes'
     else:

@@ -15,6 +15,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_attr,
     check_features,
+    check_heads,
     check_laplacian_pe,
     check_not_negative,
     check_rates,
@@ -146,6 +147,7 @@ class LiteGT(StreamedModel):
         check_width(in_channels)
         check_sizes(hidden_channels=hidden_channels, out_channels=out_channels)
         check_not_negative(pe_channels=pe_channels)
+        check_heads(heads, hidden_channels)
         check_level(level, aggr)
         widths = [hidden_channels, *layer_widths(hidden_channels, num_layers, heads, reduce)]
         check_rates(dropout=dropout)

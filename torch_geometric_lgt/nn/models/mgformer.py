@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from torch_geometric.data import HeteroData
 from torch_geometric.nn.inits import reset
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees, edges_into
@@ -22,6 +22,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_index,
     check_not_negative,
     check_sizes,
+    check_tensor,
     check_unused,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, reference
@@ -146,6 +147,8 @@ class MGFormer(Recommender):
             ('structural_encoding', structural_encoding, 2),
             ('degree', degree, 1),
         ):
+            if value is not None:
+                check_tensor(value, name)
             if value is not None and (value.dim() != dim or value.size(0) != self.num_nodes):
                 shape = f'[{self.num_nodes}, S]' if dim == 2 else f'[{self.num_nodes}]'
                 raise ValueError(
@@ -162,6 +165,12 @@ class MGFormer(Recommender):
         self.register_buffer('structural_encoding', encoding)
         self.register_buffer('degree', degree)
         channels = embedding_dim + (0 if encoding is None else encoding.size(1))
+        check_whole('heads', heads, 1)
+        if channels % heads != 0:
+            columns = '' if encoding is None else " plus the columns of 'structural_encoding'"
+            raise ValueError(
+                f"'heads' must divide 'embedding_dim'{columns} (got {heads} and {channels})"
+            )
         arguments: dict[str, Any] = {
             'heads': heads,
             'feature_map': feature_map,

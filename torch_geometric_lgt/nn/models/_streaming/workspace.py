@@ -84,6 +84,10 @@ class Workspace:
             self._open(folder, resume)
 
     def _open(self, folder: Path, resume: bool) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(
+                f"'folder' must be a folder, or not exist (got the file {str(folder)!r})"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / LOCK
         if not (os.path.lexists(lock) and _is_regular(lock)):
