@@ -65,8 +65,9 @@ MESSAGE = (
     r'differentiates twice, or take finite differences of gradients in float64$'
 )
 BATCHES = (
-    r"^'\w+' of torch_geometric_lgt has one gradient at a time, .* call torch\.autograd\.grad for "
-    r'each, as torch\.autograd\.functional\.jacobian does with vectorize=False$'
+    r"^'\w+' of torch_geometric_lgt has one gradient at a time, no batches of them "
+    r'\(is_grads_batched=True, vectorize=True or vmap\): call torch\.autograd\.grad for each, as '
+    r'torch\.autograd\.functional\.jacobian does with vectorize=False$'
 )
 
 

@@ -1,10 +1,13 @@
 """The sizes up to which a call is computed in another way."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from torch_geometric_lgt.functional._engine.dispatch import (
     backend_of,
+    is_fused,
     is_paired,
     is_plain,
     saves_products,
@@ -60,8 +63,17 @@ def test_small_graphs_of_a_gpu_are_computed_by_formulas(sizes, kind, expected, c
     assert is_plain(same, same, CHANNELS, nodes, nodes) is expected
 
 
-def test_samples_are_computed_by_operators():
+def test_columns_of_a_mask_count_with_the_channels_of_values(constants):
+    nodes, masked = Segments(torch.tensor([2]), None), inputs(2, mask=torch.ones(2, 3))
+    for most, expected in ((24, True), (23, False)):
+        constants(plain_elements={'cpu': most})
+        assert is_plain(masked, masked, CHANNELS, nodes, nodes) is expected
+
+
+def test_samples_are_computed_by_operators(constants):
+    constants(plain_elements={'cpu': 8})
     nodes, sampled = Segments(torch.tensor([2]), None), inputs(2, samples=2)
+    assert is_plain(inputs(2), inputs(2), CHANNELS, nodes, nodes)
     assert not is_plain(sampled, sampled, CHANNELS, nodes, nodes)
     assert not is_paired(sampled, CHANNELS, 8, 1, 2)
     assert is_paired(inputs(2), CHANNELS, 8, 1, 2)
@@ -99,6 +111,15 @@ def test_products_of_columns_are_used_for_large_inputs(device, most):
     )
     assert saves_products(small)
     assert not saves_products(large)
+    assert not saves_products(replace(large, heads=2))
+
+
+def test_triton_kernels_compute_one_number_and_not_none(constants):
+    constants(fused_devices=('meta',))
+    for rows, expected in ((0, False), (1, True)):
+        x, projection = torch.ones(rows, 1, device='meta'), torch.ones(1, 1, device='meta')
+        softmax = KernelInput(x=x, heads=1, kind='softmax', projection=projection)
+        assert is_fused(softmax, 1) is expected
 
 
 def test_triton_kernels_compute_both_passes_of_keys_and_queries(constants):

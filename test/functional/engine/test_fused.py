@@ -7,6 +7,7 @@ from gradients import gradients, leaves_of
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
 from torch_geometric_lgt.functional._engine import dispatch
+from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
@@ -286,5 +287,9 @@ def test_precision_of_kernels_follows_that_of_products(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda.matmul, 'fp32_precision', 'ieee')
     assert module.precision(torch.float32) == 'tf32x3'
     assert module.precision(torch.bfloat16) == 'tf32'
+    for dtype, expected in ((torch.float32, 'tf32x3'), (torch.bfloat16, 'tf32')):
+        x, projection = torch.ones(2, 4, dtype=dtype), torch.ones(3, 4)
+        inputs = KernelInput(x=x, heads=1, kind='softmax', projection=projection)
+        assert module.Sizes(inputs, 1, 2, 4).constants['PRECISION'] == expected
     monkeypatch.setattr(torch.backends.cuda.matmul, 'fp32_precision', 'tf32')
     assert module.precision(torch.float32) == 'tf32'

@@ -1,8 +1,17 @@
+import math
+
 import pytest
 import torch
 
-from torch_geometric_lgt.functional._engine.layout import both_masks, rows, split
-from torch_geometric_lgt.functional.inputs import KernelInput
+from torch_geometric_lgt.functional._engine.layout import (
+    both_masks,
+    fewest_deferred,
+    rows,
+    split,
+)
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
+
+NOISE = torch.zeros(7, 1, 1)
 
 
 @pytest.mark.parametrize(('elements', 'expected'), [(100, 64), (900, 90), (10**6, 4096)])
@@ -12,6 +21,18 @@ def test_a_chunk_has_64_to_4096_rows_that_fit_the_cache(elements, expected, cons
         rows(KernelInput(x=torch.ones(7, 8), heads=2, kind='softmax', projection=torch.ones(5, 4)))
         == expected
     )
+
+
+@pytest.mark.parametrize(
+    ('options', 'expected'),
+    [({}, 2), ({'heads': 2}, math.inf), ({'samples': 2}, math.inf), ({'noise': NOISE}, math.inf)],
+)
+def test_values_of_one_head_and_sample_are_deferred(options, expected):
+    inputs = KernelInput(x=torch.ones(7, 2), **{'heads': 1, 'kind': 'values', **options})
+    values = LinearInput(x=torch.ones(7, 3), weight=torch.ones(4, 3))
+    assert fewest_deferred(inputs, values) == expected
+    assert fewest_deferred(inputs, LinearInput(x=values.x)) == math.inf
+    assert fewest_deferred(inputs, LinearInput(x=values.x, weight=torch.ones(2, 3))) == math.inf
 
 
 def test_split_views_rows_by_graph_and_head_with_and_without_graphs():
