@@ -1,3 +1,4 @@
+import re
 from copy import deepcopy
 
 import numpy as np
@@ -310,6 +311,17 @@ def test_unknown_rules_end_in_an_error():
     ):
         with pytest.raises(ValueError, match=message):
             model.recommend(**arguments)
+
+
+def test_edges_whose_items_have_ids_from_0_are_refused():
+    edges = EDGES - torch.tensor([[0], [USERS]])
+    message = (
+        f"'edge_index' must join users and items, whose ids begin at {USERS} (got ids up to 5); "
+        'add the number of users to the ids of items'
+    )
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        make(degree=None).recommend(edges)
+    assert make(degree=None).recommend(EDGES[:, :0]).shape == (USERS, 1)
 
 
 def test_heads_and_encodings_that_do_not_fit():

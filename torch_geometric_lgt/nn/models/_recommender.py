@@ -159,12 +159,15 @@ class Recommender(Module):
         Raises:
             TypeError: If an index is neither a tensor nor a list of ids, or :obj:`edge_index` is
                 in no format of edges.
-            ValueError: If fewer than :obj:`k` nodes can be recommended to a user, or :obj:`exclude`
-                joins two users. If :obj:`src_index` contains an item without :obj:`dst_index`. If
-                an index contains neither ids nor one bool per node. If the rule is unknown, or a
-                count is not a whole number. If an embedding or a power of a degree is not finite.
+            ValueError: If fewer than :obj:`k` nodes can be recommended to a user, :obj:`exclude`
+                joins two users, or no edge leads to an item. If :obj:`src_index` contains an item
+                without :obj:`dst_index`. If an index contains neither ids nor one bool per node. If
+                the rule is unknown, or a count is not a whole number. If an embedding or a power of
+                a degree is not finite.
         """
         check_edge_index(edge_index, "; give users as 'src_index'")
+        if edge_index is not None:
+            self._check_items(edge_index)
         device = reference(self.embedding).device
         users = (
             torch.arange(self.num_users, device=device)
@@ -249,6 +252,15 @@ class Recommender(Module):
             )
         check_devices(reference(self.embedding).device, edge_index=edge_index)
         return degrees(edge_list(edge_index, self.num_nodes, self.num_nodes), self.num_nodes)
+
+    def _check_items(self, edge_index: Adj) -> None:
+        r"""Raises a ValueError if there are edges, none of which leads to an item."""
+        pairs = self._pairs(edge_index)
+        if pairs.numel() > 0 and int(pairs.max()) < self.num_users:
+            raise ValueError(
+                f"'edge_index' must join users and items, whose ids begin at {self.num_users} (got "
+                f'ids up to {int(pairs.max())}); add the number of users to the ids of items'
+            )
 
     def _history(self, exclude: Adj | None, users: Tensor, items: Tensor, k: int) -> History:
         r"""Collects for each node the partners to exclude from :obj:`items`, as positions in
