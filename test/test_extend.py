@@ -244,6 +244,40 @@ def test_a_module_as_feature_map(monkeypatch):
     _layer_checks.check_layer(make, 6)
 
 
+class LaplaceMap(torch.nn.Module):
+    """Has the features of the layer in logits_module.py, with a floor."""
+
+    def __init__(self, floor):
+        super().__init__()
+        self.floor = floor
+
+    def forward(self, x):
+        return torch.exp(-x.abs()) + self.floor
+
+
+def test_features_that_vanish(monkeypatch):
+    """A floor or logits keep gradients finite, as the page of feature maps says."""
+    monkeypatch.setattr(_layer_checks, '_check_compile', lambda *_: None)
+
+    def make(floor):
+        torch.manual_seed(0)
+        return KernelAttentionConv(6, 8, heads=2, feature_map=LaplaceMap(floor))
+
+    with pytest.raises(
+        AssertionError, match=r"not finite; keep .* 'logits' of torch_geometric_lgt"
+    ):
+        _layer_checks.check_layer(lambda: make(0.0), 6)
+    _layer_checks.check_layer(lambda: make(1e-4), 6)
+
+    example = load(EXTEND / 'logits_module.py', 'logits_module')
+    monkeypatch.setitem(sys.modules, example.__name__, example)
+    example.check_layer(lambda: example.LaplaceAttention(6, 8, heads=2), in_channels=6)
+    layer, other, x = example.LaplaceAttention(6, 8, heads=2), make(0.0), torch.randn(9, 6)
+    for name in ('lin_query', 'lin_key', 'lin_value'):
+        setattr(layer, name, getattr(other, name))
+    torch.testing.assert_close(layer(x), other(x))
+
+
 @pytest.mark.parametrize(
     ('phi', 'matrices'), [('elu', 1), (torch.nn.ReLU(), 3), (torch.nn.Softplus(), 5)], ids=str
 )

@@ -151,7 +151,9 @@ def _check_range(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch
         found = [out, leaf.grad, *(parameter.grad for parameter in layer.parameters())]
         if not all(part is None or bool(part.isfinite().all()) for part in found):
             raise AssertionError(
-                f'features times {factor:g} make outputs or gradients that are not finite'
+                f'features times {factor:g} make outputs or gradients that are not finite; '
+                'keep denominators away from 0 and exponentials from overflow, for example by '
+                "'logits' of torch_geometric_lgt.functional.kernel_attention"
             )
 
 
