@@ -106,7 +106,8 @@ class AttentionMemory:
 
         Args:
             nodes (torch.Tensor): The distinct ids ``[n]`` of the nodes to leave out, the seed nodes
-                of a batch.
+                of a batch. These are ids in the whole graph, ``batch.n_id[: batch.batch_size]``,
+                not positions in the batch: the latter raise no error and leave out other nodes.
 
         Raises:
             ValueError: If :obj:`nodes` contains no ids, a mask for example, or an id does not exist
