@@ -7,6 +7,8 @@ from functools import partialmethod
 from pathlib import Path
 
 import torch
+from docutils import nodes
+from sphinx.application import Sphinx
 from tqdm import tqdm
 
 from torch_geometric_lgt import __version__
@@ -115,6 +117,19 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_custom_sections = ['Shapes']
+
+
+def unlink_addresses(_: object, doctree: nodes.document) -> None:
+    """Leaves text such as NDCG@20 as it is, which docutils takes for the address of an e-mail."""
+    for link in list(doctree.findall(nodes.reference)):
+        if link.get('refuri', '').startswith('mailto:'):
+            link.replace_self(link.children)
+
+
+def setup(app: Sphinx) -> None:
+    """Sphinx calls this once."""
+    app.connect('doctree-read', unlink_addresses)
+
 
 API_PAGES = {
     'nn': 'Layers and models',
