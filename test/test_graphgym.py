@@ -320,6 +320,9 @@ def test_message_passing_that_is_a_network(gym):
         ('layer', 'sgformer_conv', 'head', "must be an argument of SGFormerConv .* mean 'heads'"),
         ('layer', 'gps_conv', 'attn_typ', "must be an argument of GPSConv .* mean 'attn_type'"),
         ('layer', 'global_attention', 'dropot', "must be an arg.* of PaddedGPSConv .*n 'dropout'"),
+        ('layer', 'kernel_attention', 'conv', 'it belongs to gps_conv, global_attention, graph'),
+        ('layer', 'mean_attention', 'conv_kwargs', 'remove it, it belongs to gps_conv, global'),
+        ('layer', 'global_attention', 'kwargs', 'must be an argument of PaddedGPSConv'),
         ('layer', 'gps_conv', 'channels', "must not be set .*; set 'gnn.dim_inner' in its place"),
         ('network', 'nodeformer', 'feature_mop', "an argument of NodeFormer .* 'feature_map'"),
         ('network', 'nodeformer', 'num_layers', "must not be set .*; set 'gnn.layers_mp' in its"),
@@ -354,7 +357,7 @@ def test_the_run_of_the_page(gym, monkeypatch, tmp_path):
     models = []
     page = (Path(__file__).parents[1] / 'docs' / 'graphgym.rst').read_text(encoding='utf-8')
     found = re.findall(r'\.\. code-block:: (\w+)\n\n((?: +.*\n|\n)+)', page)
-    (configuration,) = (text for kind, text in found if 'max_epoch' in text)
+    (configuration,) = (text for kind, text in found if 'CLUSTER' in text)
     (program,) = (text for kind, text in found if kind == 'python')
     monkeypatch.chdir(tmp_path)
     training = importlib.import_module('torch_geometric.graphgym.train')

@@ -125,7 +125,8 @@ SETTINGS = {
 
 def set_lgt_config(config: CfgNode) -> None:
     r"""Adds an empty group ``lgt`` to a configuration, for the further arguments of the layers and
-    models of this package. The group accepts arbitrary keys.
+    models of this package. A file may set arbitrary keys of the group, and the command line changes
+    only keys that the file has.
 
     Importing this module adds the group to ``cfg``; GraphGym's ``set_cfg`` adds it to any other
     configuration. There is no need to call this function.
@@ -357,19 +358,29 @@ def _check_options(kind: Any, options: dict[str, Any], fixed: dict[str, str]) ->
     r"""Raises a ValueError unless the names of the :obj:`options`, those of ``cfg.lgt``, are
     arguments of the class :obj:`kind`. :obj:`fixed` has the settings of GraphGym by the arguments
     that they set."""
-    known = inspect.signature(kind).parameters
-    if 'kwargs' in known:
-        known = {**known, **inspect.signature(torch_geometric.nn.GPSConv).parameters}
+    known = _arguments(kind)
     for name, value in options.items():
         if name in fixed:
             raise ValueError(
                 f"'lgt.{name}' must not be set (got {value!r}); set {fixed[name]!r} in its place"
             )
         if name not in known:
+            owners = [key for key, each in (LAYERS | NETWORKS).items() if name in _arguments(each)]
+            hint = f'; remove it, it belongs to {", ".join(owners)}' if owners else ''
             raise ValueError(
                 f"'lgt.{name}' must be an argument of {kind.__name__.lstrip('_')} (got {value!r})"
-                f'{nearest_name(name, known)}'
+                f'{hint or nearest_name(name, known)}'
             )
+
+
+def _arguments(kind: Any) -> set[str]:
+    r"""Returns the names of the arguments of a class in ``LAYERS`` or ``NETWORKS``."""
+    known = {*inspect.signature(kind).parameters}
+    if 'kwargs' in known:
+        known |= {*inspect.signature(torch_geometric.nn.GPSConv).parameters}
+    if 'conv' in known:  # arguments of the message passing
+        known |= {'conv_kwargs', 'edge_channels'}
+    return known - {'kwargs'}
 
 
 def _message_passing(channels: int, options: dict[str, Any]) -> torch.nn.Module | None:
