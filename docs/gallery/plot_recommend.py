@@ -233,12 +233,17 @@ answers
 # integer if all ids of the column are whole numbers. ``tolist()`` makes Python's own types of them.
 #
 # A server needs no data set, but these five entries. ``state_dict`` has the parameters, the
-# degrees, the encodings and the rule. It does not have the arguments of the model, such as
-# ``heads``: keep all that are not the defaults.
+# degrees, the encodings and the rule. It does not have the arguments of the constructor: keep the
+# numbers that ``from_data`` read from the data, and all arguments that are not the defaults.
 torch.save(
     {
         'state_dict': model.state_dict(),
-        'settings': settings,
+        'settings': {
+            'num_users': model.num_users,
+            'num_items': model.num_items,
+            'max_degree': model.max_degree,
+            **settings,
+        },
         'user_ids': dataset.user_ids.tolist(),
         'item_ids': dataset.item_ids.tolist(),
         'known': purchases,
@@ -247,21 +252,16 @@ torch.save(
 )
 
 # %%
-# On the server, the sizes of the model come from the ids and the tensors:
+# On the server, make the model with these settings and two of the tensors:
 saved = torch.load(folder / 'model.pt')
 state = saved['state_dict']
+served = MGFormer(
+    structural_encoding=state['structural_encoding'], degree=state['degree'], **saved['settings']
+)
+served.load_state_dict(state)
 user_numbers, item_numbers = (
     {name: number for number, name in enumerate(saved[ids])} for ids in ('user_ids', 'item_ids')
 )
-served = MGFormer(
-    len(user_numbers),
-    len(item_numbers),
-    structural_encoding=state['structural_encoding'],
-    degree=state['degree'],
-    max_degree=state['layers.0.degree_embedding.weight'].size(0) - 1,
-    **saved['settings'],
-)
-served.load_state_dict(state)
 
 
 def best_items(user, k=5):
