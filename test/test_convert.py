@@ -231,6 +231,18 @@ def test_parameters_do_not_tell_the_settings(setting):
     assert not torch.allclose(other(X, EDGES), model(X, EDGES))
 
 
+def test_checkpoints_of_data_parallel():
+    """DataParallel puts a prefix before the names."""
+    ones = torch.ones(8, 8)
+    assert list(from_difformer({'module.convs.0.Wq.weight': ones})) == ['convs.0.lin_query.weight']
+    assert list(from_sgformer({'module.graph_conv.convs.1.W.weight': ones})) == [
+        'gnn.convs.1.lin.weight'
+    ]
+    assert list(from_pyg_sgformer({'module.fc.weight': ones})) == ['lin_out.weight']
+    with pytest.raises(ValueError, match=r"'use_init' .got module.graph_conv.convs.1.W.weight"):
+        from_sgformer({'module.graph_conv.convs.1.W.weight': torch.ones(8, 16)})
+
+
 def test_what_does_not_fit_is_named():
     two_heads = torch_geometric.nn.SGFormer(6, 8, 3, trans_num_heads=2).state_dict()
     with pytest.raises(ValueError, match=r'one head .got trans_conv.attns.0.q.weight of shape'):

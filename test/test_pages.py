@@ -48,7 +48,7 @@ def blocks(path):
         ('docs/troubleshooting.rst', 3),
         ('docs/which.rst', 1),
         ('docs/migrate/pyg.rst', 10),
-        ('docs/migrate/sgformer.rst', 1),
+        ('docs/migrate/sgformer.rst', 2),
         ('docs/migrate/difformer.rst', 1),
         ('docs/migrate/nodeformer.rst', 1),
         ('docs/migrate/litegt.rst', 1),

@@ -23,7 +23,8 @@ def from_pyg_sgformer(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
     exactly 0, as of a node whose hidden features are all 0, by 1e-6. This model does not.
 
     Args:
-        state_dict (dict): What :meth:`state_dict` of PyG's model returns.
+        state_dict (dict): What :meth:`state_dict` of PyG's model returns, also if ``DataParallel``
+            has put ``module.`` before the names.
 
     Returns:
         A dictionary for :meth:`load_state_dict` of the model.
@@ -93,7 +94,8 @@ def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> 
     such layers, but one input layer for both branches. Train that model anew.
 
     Args:
-        state_dict (dict): What :meth:`state_dict` of the authors' model returns.
+        state_dict (dict): What :meth:`state_dict` of the authors' model returns, also if
+            ``DataParallel`` has put ``module.`` before the names.
         layer_norm (bool, optional): If :obj:`False`, norms are left out of the result: those of all
             parts in ``medium``, those of the attention in ``large``. Set :obj:`False` here and in
             :class:`~torch_geometric_lgt.nn.SGFormer` if :obj:`use_bn` or :obj:`trans_use_bn` is
@@ -136,7 +138,7 @@ def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> 
         (r'fc\.(weight|bias)', r'lin_out.\1'),
     ]
     for name, value in state_dict.items():
-        if re.fullmatch(r'graph_conv\.convs\.\d+\.W\.weight', name):
+        if re.fullmatch(r'(module\.)?graph_conv\.convs\.\d+\.W\.weight', name):
             _check_square(name, value, "be of a model without 'use_init'")
     return _renamed(state_dict, rules)
 
@@ -157,7 +159,8 @@ def from_difformer(
     (1 - w)``.
 
     Args:
-        state_dict (dict): What :meth:`state_dict` of the authors' model returns.
+        state_dict (dict): What :meth:`state_dict` of the authors' model returns, also if
+            ``DataParallel`` has put ``module.`` before the names.
         layer_norm (bool, optional): If :obj:`False`, norms are left out of the result. Set
             :obj:`False` here and in :class:`~torch_geometric_lgt.nn.DIFFormer` if their
             :obj:`use_bn` is off; their model contains norms also then, but does not apply them.
@@ -219,7 +222,8 @@ def _renamed(state_dict: Mapping[str, Tensor], rules: Rules) -> dict[str, Tensor
     """
     renamed, unknown = {}, []
     for name, value in state_dict.items():
-        found = ((re.fullmatch(pattern, name), new) for pattern, new in rules)
+        plain = name.removeprefix('module.')  # of DataParallel
+        found = ((re.fullmatch(pattern, plain), new) for pattern, new in rules)
         match, new = next(((match, new) for match, new in found if match), (None, None))
         if match is None:
             unknown.append(name)
