@@ -6,7 +6,8 @@ In their layers and models, every node attends to all nodes of its graph, with t
 =================  ================================================================================
 submodule          contents
 =================  ================================================================================
-``nn``             layers and the models MGFormer, NodeFormer, DIFFormer, SGFormer and LiteGT
+``nn``             layers and the models GraphTransformer, NodeFormer, DIFFormer, SGFormer, LiteGT
+                   and MGFormer
 ``functional``     attention, its mergeable state, Jaccard indices and losses of tensors
 ``transforms``     encodings, degrees, Jaccard indices and sampled nodes, added to ``Data`` and
                    ``HeteroData``

@@ -109,9 +109,9 @@ batch
 # Degrees of a directed graph
 # ---------------------------
 #
-# ``NodeDegree`` counts neighbours in both directions. These are the degrees of a model if the graph
-# has each edge once in both directions, and no self loops. Otherwise the scores of a batch are
-# wrong with them, without an error. Pass the pair of out- and in-degrees instead. The batch then
+# ``NodeDegree`` counts the neighbours of a node in both directions. Use it if the graph has each
+# edge once in both directions and no self loops. In other graphs the scores of a batch with these
+# degrees are wrong, without an error. Pass the pair of out- and in-degrees there. The batch then
 # has the scores of the whole graph. DIFFormer and NodeFormer count self loops and repeated
 # edges, as here. The GCN of ``SGFormer`` and ``GraphTransformer`` counts no self loops: apply
 # ``RemoveSelfLoops`` first.

@@ -28,9 +28,15 @@ out = conv(x, batch=batch)
 out.shape
 
 # %%
-# ``conv.attention_scores(x, pairs, batch)`` returns the weights of chosen pairs of nodes. The
-# layer never forms an N x N matrix, so its time and memory grow with the number of nodes.
-#
+# The layer never forms an N x N matrix, so its time and memory grow with the number of nodes.
+# ``attention_scores`` returns the weights of chosen pairs of nodes. Row 0 of the pairs has the
+# sources, which are keys, and row 1 the targets, which are queries. In each head, the weights of
+# all nodes of a graph for one target sum to 1:
+pairs = torch.stack([torch.arange(50), torch.full((50,), 7)])  # from the first graph to node 7
+weights = conv.attention_scores(x, pairs, batch)  # [50, heads]
+torch.testing.assert_close(weights.sum(0), torch.ones(4))
+
+# %%
 # The state of a graph
 # --------------------
 #
