@@ -46,7 +46,7 @@ def blocks(path):
         ('docs/processes.rst', 3),
         ('docs/resume.rst', 5),
         ('docs/troubleshooting.rst', 3),
-        ('docs/which.rst', 1),
+        ('docs/which.rst', 4),
         ('docs/migrate/pyg.rst', 10),
         ('docs/migrate/sgformer.rst', 2),
         ('docs/migrate/difformer.rst', 1),

@@ -68,7 +68,8 @@ def plot_latent_structure(
             the data. (default: :obj:`None`, the class of the model and the size of the graph)
         args (list, optional): The positional arguments of the model's :meth:`forward`. (default:
             :obj:`None`, :obj:`x` and :obj:`edge_index` of the data)
-        **kwargs: The keyword arguments of the model's :meth:`forward`.
+        **kwargs: The keyword arguments of the model's :meth:`forward`, such as encodings that the
+            data have: ``laplacian_pe=data.laplacian_pe``.
 
     Returns:
         A pair ``figure, values``: the :class:`matplotlib.figure.Figure`, which a notebook shows

@@ -202,7 +202,7 @@ def test_examples_and_warnings_of_the_documentation_hold(capsys, monkeypatch, tm
     assert text.count('range(500)') == 1
     exec(text.replace('range(500)', 'range(3)'), names)
     names['file'].close()
-    assert len(blocks) == 10
+    assert len(blocks) == 11
     accuracy, _, row = capsys.readouterr().out.splitlines()
     assert accuracy.startswith('test accuracy ')
     assert row.startswith('attn.conv  ')
