@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from gradients import assert_same_gradients
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -13,7 +14,7 @@ from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional._engine.flops import pair_flops
 from torch_geometric_lgt.functional.attention import kernel
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
-from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.functional.segment import Segments, segments
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
@@ -239,3 +240,42 @@ def test_flops_of_pairs_count_the_products_of_their_masks():
     assert flops(queries, keys) == 2 * 6 * (4 + 4)
     assert flops(masked, keys) == 2 * 6 * (4 + 4 + 3)
     assert flops(masked, masked_keys) == 2 * 6 * (4 + 4 + 3)
+
+
+def deferring(device='cpu', channels=4):
+    """Five keys of two features, of graphs that have their values deferred from two keys on."""
+    x = torch.ones(5, 3, device=device)
+    projection = torch.ones(2, 3, device=device)
+    keys = KernelInput(x=x, heads=1, kind='softmax', projection=projection)
+    return keys, LinearInput(x=x, weight=torch.ones(channels, 3, device=device))
+
+
+def test_deferred_values_are_counted_where_sizes_of_graphs_are_known(constants):
+    sizes = torch.tensor([3, 1, 2])
+    assert operators.count_deferred(*deferring(), sizes) == (2, 5)
+    assert operators.count_deferred(*deferring(), sizes.to('meta')) == (0, 0)
+    with FakeTensorMode() as fake:
+        assert operators.count_deferred(*deferring(), fake.from_tensor(sizes)) == (0, 0)
+    constants(fused_devices=('cpu',))
+    assert operators.count_deferred(*deferring(), sizes) == (0, 0)
+    assert operators.count_deferred(*deferring(channels=200), sizes) == (2, 5)  # no kernel
+
+
+def test_flops_of_graphs_of_unknown_sizes_defer_no_values(constants):
+    """Five keys and queries of 3 channels with 2 features, and values of 4 channels from 3."""
+    reads = 5 * 2 * (2 * 3 + 2 * 5)
+    builds = 5 * (2 * 3 * 4 + 2 * 2 * 3 + 2 * 2 * 4)
+    for device, fused in (('meta', ()), ('cpu', ('cpu',))):
+        constants(fused_devices=fused, paired=False)
+        keys, values = deferring(device)
+        one = Segments(torch.full((1,), 5, device=device), None)
+        call = operators.AttendArguments(
+            queries=keys,
+            targets=one,
+            keys=keys,
+            values=values,
+            sources=one,
+            factor=None,
+            store_states=True,
+        )
+        assert operators.attend_flops(call) == reads + builds

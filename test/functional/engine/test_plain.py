@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric_lgt.functional import kernel_attention
 from torch_geometric_lgt.functional._engine import plain
 from torch_geometric_lgt.functional._engine.dispatch import PLAIN_ELEMENTS
+from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
@@ -19,6 +20,17 @@ BATCHES = {
     'unequal': torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3, 3]),
     'unsorted': torch.tensor([2, 0, 3, 1, 0, 3, 1, 2, 3, 3, 0, 1]),
 }
+
+
+def test_positions_of_two_graphs_of_which_one_has_no_nodes():
+    """Each has the positions of the largest; those without a node have the number of another."""
+    found = plain.positions(Segments(torch.tensor([0, 3]), None), torch.ones(3, 2))
+    assert found.node.tolist() == [0, 0, 0, 0, 1, 2]
+    assert found.is_repeated[..., 0, 0].tolist() == [[True] * 3, [False] * 3]
+    assert found.of_node.tolist() == [3, 4, 5]
+    assert found.is_empty[:, 0].tolist() == [True] * 3 + [False] * 3
+    equal = plain.positions(Segments(torch.tensor([2, 2]), None), torch.ones(4, 2))
+    assert equal == plain.Positions()
 
 
 @pytest.fixture
