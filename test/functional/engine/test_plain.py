@@ -42,6 +42,16 @@ def calls(monkeypatch, constants):
     return used
 
 
+def test_one_tensor_as_sources_and_targets_of_other_graphs(calls, constants):
+    layer, batch = KernelAttentionConv(6, 8, heads=2).double(), BATCHES['unequal']
+    x = torch.randn(12, 6, dtype=torch.double)
+    actual = layer((x, x), batch=(batch, batch.flip(0)))
+    assert len(calls) == 1
+    constants(plain_elements=BY_OPERATORS)
+    expected = layer((x, x), batch=(batch, batch.flip(0)))
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+
+
 def run(layer, x, batch, grad):
     source = x[0] if isinstance(x, tuple) else x
     is_masked = isinstance(layer, DegreeMaskedAttention)
