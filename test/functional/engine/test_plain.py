@@ -8,9 +8,10 @@ from gradients import gradients, leaves_of
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import kernel_attention
-from torch_geometric_lgt.functional._engine import plain
+from torch_geometric_lgt.functional._engine import operators, plain
 from torch_geometric_lgt.functional._engine.dispatch import PLAIN_ELEMENTS
-from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
+from torch_geometric_lgt.functional.segment import Segments, segments
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
@@ -50,6 +51,48 @@ def test_one_tensor_as_sources_and_targets_of_other_graphs(calls, constants):
     constants(plain_elements=BY_OPERATORS)
     expected = layer((x, x), batch=(batch, batch.flip(0)))
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+
+
+def arguments_of(kind, projection=None, **options):
+    """Queries and keys of two graphs, whose features have two heads of three channels."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(7, 6, dtype=torch.double, generator=generator)
+    given = {'heads': 2, 'kind': kind, 'projection': projection}
+    given['mask'] = options.pop('mask', None)
+    given['data_normalizer'] = options.pop('data_normalizer', 1.0)
+    queries, keys = KernelInput(x=x, **given), KernelInput(x=x.flip(0), **given)
+    nodes = segments(torch.arange(2).repeat_interleave(torch.tensor([3, 4])), 7)
+    values = LinearInput(x=x.square())
+    return operators.AttendArguments(
+        queries=queries,
+        targets=nodes,
+        keys=keys,
+        values=values,
+        sources=nodes,
+        **{'factor': None, 'store_states': False, **options},
+    )
+
+
+FACTOR = torch.linspace(0.5, 2, 12, dtype=torch.double).view(2, 2, 3)
+MASK = torch.linspace(0, 1, 14, dtype=torch.double).view(7, 2)
+
+
+@pytest.mark.parametrize('paired', [False, True])
+@pytest.mark.parametrize(
+    'options',
+    [
+        {'kind': 'values', 'factor': FACTOR},
+        {'kind': 'values', 'factor': FACTOR, 'mask': MASK},
+        {'kind': 'biased', 'factor': torch.cat([torch.ones(2, 2, 1), FACTOR], 2)},
+        {'kind': 'softmax', 'projection': torch.eye(3).double(), 'data_normalizer': 2.0},
+    ],
+    ids=['factor', 'factor-mask', 'constant', 'softmax'],
+)
+def test_formulas_compute_what_operators_compute(options, paired, monkeypatch):
+    monkeypatch.setattr(plain, 'is_paired', lambda *_: paired)
+    call = arguments_of(**options)
+    expected = operators.attend(call)[0]
+    torch.testing.assert_close(plain.attend(call), expected, rtol=1e-10, atol=1e-12)
 
 
 def run(layer, x, batch, grad):
