@@ -1,6 +1,8 @@
 """Layers whose queries and keys are of positions equal layers over features and positions side by
 side, with zeros in their weights."""
 
+import copy
+
 import pytest
 import torch
 from gradients import gradients, leaves_of
@@ -88,6 +90,16 @@ def test_states_of_parts(name):
     for part in parts:
         out = layer(x[part], batch=BATCH[part], state=state, position=position[part])
         assert_close(out, expected[part], rtol=1e-10, atol=1e-12)
+
+
+def test_states_in_single_precision_whose_queries_and_own_values_have_other_inputs():
+    """Products of the columns of one input take less work than its 40 rows in that precision."""
+    layer = SGFormerConv(F, 8, heads=2, position_channels=P)
+    x, position = (part.float() for part in features(40))
+    state = layer.attention_state(x, position=position)
+    actual = layer(x, state=state, position=position)
+    expected = copy.deepcopy(layer).double()(x.double(), position=position.double())
+    assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize('name', LAYERS)
