@@ -313,7 +313,7 @@ def test_attributes_of_a_graph_that_changed_are_found():
             check_fresh(data, transform)
     with pytest.raises(ValueError, match="'edge_jaccard' is not what JaccardScores"):
         check_fresh(data, Compose(transforms))
-    with pytest.raises(ValueError, match="'svd_pe' is not what"):
+    with pytest.raises(ValueError, match=r"'svd_pe' is not in the data; SVDEncoding\(.*\) adds it"):
         check_fresh(data, [SVDEncoding(2)])
     bipartite = HeteroData({'user': {'num_nodes': 3}, 'item': {'num_nodes': 4}})
     bipartite['user', 'to', 'item'].edge_index = torch.tensor([[0, 1, 2, 2], [0, 1, 2, 3]])

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+# further names that PyG computes, or whose values it changes in a batch
+RESERVED = ('adj_t', 'face', 'keys', 'num_nodes', 'ptr', 'size')
+
 
 def nearest_name(name: Any, names: Iterable[Any]) -> str:
     r"""Returns the end of a message about an unknown :obj:`name`, which asks for the most similar
@@ -87,4 +90,27 @@ def check_ids(name: str, ids: Tensor | np.ndarray, num_nodes: int) -> None:
     if least < 0 or most >= num_nodes:
         raise ValueError(
             f"'{name}' must hold ids from 0 to {num_nodes - 1} (got {least} to {most})"
+        )
+
+
+def check_attribute_name(argument: str, name: Any) -> None:
+    r"""Checks that a node or edge attribute of PyG may be called :obj:`name`; messages begin with
+    the :obj:`argument`.
+
+    In a batch, PyG adds numbers to attributes with ``batch`` or ``index`` in their names and to
+    ``face``, and joins some of them side by side.
+
+    Raises:
+        ValueError: If the name is no identifier, or PyG reads a meaning from it.
+    """
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith('_'):
+        raise ValueError(
+            f"'{argument}' must be a name of letters, digits and '_' that begins with a letter "
+            f'(got {name!r})'
+        )
+    if 'batch' in name or 'index' in name or name in RESERVED:
+        raise ValueError(
+            f"'{argument}' must have neither 'batch' nor 'index' in it, nor be one of "
+            f'{", ".join(RESERVED)}: PyG reads a meaning from these names (got {name!r}); choose '
+            "another, such as 'encoding'"
         )

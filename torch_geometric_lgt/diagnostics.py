@@ -279,7 +279,9 @@ def check_fresh(data: Data | HeteroData, transforms: Callable | Sequence[Callabl
             for name, value in new.items():
                 old, value = _dense(store.get(name)), _dense(value)
                 is_new = isinstance(value, Tensor) and old is not value
-                if is_new and (old is None or not (_alike(old, value) or _appended(old, value))):
+                if is_new and old is None:
+                    raise ValueError(f'{name!r} is not in the data; {transform} adds it')
+                if is_new and not (_alike(old, value) or _appended(old, value)):
                     raise ValueError(
                         f'{name!r} is not what {transform} adds to this graph, which may have '
                         'changed since; apply it again'

@@ -114,8 +114,11 @@ NAMING = [
 
 @pytest.mark.parametrize('make', NAMING)
 def test_the_structure_and_the_inputs_of_a_graph_are_not_replaced(make):
-    for name in ('edge_index', 'batch'):
-        with pytest.raises(ValueError, match=f"'attr_name' must not name the edges, .* '{name}'"):
+    for name in ('edge_index', 'batch', 'minibatch', 'my_index', 'face', 'num_nodes', 'keys'):
+        with pytest.raises(ValueError, match=f"'attr_name' must have neither .* '{name}'\\)"):
+            make(name)
+    for name in ('my pe', '3d', '_store'):
+        with pytest.raises(ValueError, match=f"'attr_name' must be a name of letters.* '{name}'"):
             make(name)
     for name in ('x', 'y', 'edge_attr'):
         data = Data(edge_index=EDGES, num_nodes=4)

@@ -7,11 +7,11 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, NodeStorage
 from torch_geometric.typing import EdgeType
 
+from torch_geometric_lgt._arguments import check_attribute_name
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 
-# names of PyG that transforms never store values under, or only where the data has none
-STRUCTURE = ('edge_index', 'adj_t', 'batch', 'ptr', 'num_nodes')
+# names of PyG that transforms store values under only where the data has none
 INPUTS = ('x', 'y', 'pos', 'edge_attr', 'edge_weight', 'train_mask', 'val_mask', 'test_mask')
 
 
@@ -184,18 +184,15 @@ def check_name(attr_name: str | None, optional: bool) -> None:
     :obj:`optional`.
 
     Raises:
-        ValueError: If :obj:`attr_name` is neither, or names what PyG keeps of a graph's structure.
+        ValueError: If :obj:`attr_name` is neither, or a name from which PyG reads a meaning.
     """
     if not (optional and attr_name is None) and not (isinstance(attr_name, str) and attr_name):
         raise ValueError(
             f"'attr_name' must be a name{', or None for columns of x' if optional else ''} (got "
             f'{attr_name!r})'
         )
-    if attr_name in STRUCTURE:
-        raise ValueError(
-            "'attr_name' must not name the edges, the graphs or the number of nodes (got "
-            f'{attr_name!r}); choose another name'
-        )
+    if attr_name is not None:
+        check_attribute_name('attr_name', attr_name)
 
 
 def check_no_input(data: Data | HeteroData, attr_name: str | None) -> None:

@@ -66,6 +66,8 @@ class NodeDegree(BaseTransform):
 
     def __init__(self, attr_name: str | None = 'degree', weighted: bool = False) -> None:
         check_name(attr_name, optional=True)
+        if not isinstance(weighted, bool):
+            raise ValueError(f"'weighted' must be True or False (got {weighted!r})")
         self.attr_name, self.weighted = attr_name, weighted
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:

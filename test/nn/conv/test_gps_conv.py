@@ -146,6 +146,26 @@ def test_attention_in_the_place_of_message_passing_keeps_graphs_apart(batch):
     assert_close(conv(x, EDGES, batch), expected, rtol=1e-10, atol=1e-12)
 
 
+def test_degrees_go_into_the_arguments_of_the_attention():
+    conv, x = GPSConv(8, None, attn_type='degree_masked').double().eval(), features()
+    with pytest.raises(
+        ValueError, match=r"'attn_arguments' must have the degrees .*'degree': degre"
+    ):
+        conv(x)
+    with pytest.raises(TypeError, match=r"'attn_arguments' must be a dictionary, .*got Tensor"):
+        conv(x, attn_arguments=DEGREE)
+    expected = conv.combine(x, None, conv.attn(x, DEGREE), {})
+    assert_close(conv(x, attn_arguments={'degree': DEGREE}), expected)
+
+
+def test_attention_to_another_width_is_refused():
+    conv = GPSConv(8, None, attn_type=KernelAttentionConv(8, 4)).double()
+    with pytest.raises(
+        ValueError, match=r"'attn_type' must return 'channels' = 8 channels \(got 4"
+    ):
+        conv(features())
+
+
 def test_message_passing_to_another_width_is_refused():
     with pytest.raises(
         ValueError, match=r"'conv' must return 'channels' = 8 channels \(got 4 from"

@@ -284,6 +284,12 @@ def test_attention_scores_are_those_of_the_layers():
         ),
         ("'edge_channels' must be positive with conv='NNConv'", {'conv': 'NNConv'}),
         (
+            r'KernelAttentionConv\(channels, channels, heads=heads\) \(got the class Kern',
+            {'attn_type': KernelAttentionConv},
+        ),
+        (r"'gate' must be True or False \(got 'False'\)", {'gate': 'False'}),
+        ("'input_norm' must be True or False", {'input_norm': 1}),
+        (
             r"reads neighbours only \(got DIFFormerConv\); give .* as 'attn_type'",
             {'conv': DIFFormerConv},
         ),
@@ -620,12 +626,40 @@ def test_width_of_the_message_passing():
     message = r"'conv' must return 'hidden_channels' = 8 channels \(got 1 from GCNConv\(8, 1\)\)"
     with pytest.raises(ValueError, match=message):
         narrow(features(), EDGES)
+    narrow = GraphTransformer(6, 8, 3, 1, attn_type=lambda c, h: KernelAttentionConv(c, 4))
+    message = (
+        r"'attn_type' must return 'hidden_channels' = 8 .*; give a function of the channels and h"
+    )
+    with pytest.raises(ValueError, match=message):
+        narrow.double()(features(), EDGES)
 
 
-@pytest.mark.parametrize('name', ['x', 'degree', 'type', 'values', 'lap.pe'])
-def test_names_of_encodings_that_mean_something_else_are_refused(name):
-    with pytest.raises(ValueError, match=f"'encodings' must have names .* .got '{name}'."):
+@pytest.mark.parametrize(
+    ('name', 'message'),
+    [
+        *((name, 'must have names that are no arguments') for name in ('x', 'batch', 'type')),
+        ('minibatch', "must have neither 'batch' nor 'index'"),
+        ('lap.pe', 'must be a name of letters'),
+        (3, 'must be a name of letters'),
+    ],
+)
+def test_names_of_encodings_that_mean_something_else_are_refused(name, message):
+    with pytest.raises(ValueError, match=f"'encodings' {message}.* .got {name!r}."):
         GraphTransformer(6, 8, 3, encodings={name: 1})
+
+
+@pytest.mark.parametrize('degree', [torch.ones(11), torch.ones(12, 1), 5])
+def test_degrees_of_another_shape_are_refused(degree):
+    with pytest.raises(ValueError, match=r"'degree' must have shape \[12\], one for each node"):
+        GraphTransformer(6, 8, 3)(features().float(), EDGES, degree=degree)
+
+
+def test_what_says_that_a_group_of_processes_is_missing():
+    model, x = GraphTransformer(6, 8, 3, conv=None, norm=None), features().float()
+    with pytest.raises(ValueError, match=r'dist\.group\.WORLD is None before init_process_group'):
+        model(x, None, num_keys=3)
+    with pytest.raises(TypeError, match=r"'process_group' must be a group, .* \(got 'gloo'\)"):
+        model(x, None, process_group='gloo')
 
 
 def test_reset_of_a_gated_multihead_layer():

@@ -29,6 +29,13 @@ def check_not_negative(**numbers: int) -> None:
         check_whole(name, number, 0)
 
 
+def check_flags(**flags: bool) -> None:
+    r"""Raises a ValueError unless each keyword is :obj:`True` or :obj:`False`."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ValueError(f"'{name}' must be True or False (got {flag!r})")
+
+
 def check_rates(**rates: float) -> None:
     r"""Raises a ValueError unless each keyword, a dropout probability, is at least 0 and below
     1."""
@@ -273,12 +280,15 @@ def check_batch_arguments(name: str, layer: torch.nn.Module) -> None:
         )
 
 
-def check_output(conv: torch.nn.Module, out: Any, channels: int, name: str) -> None:
-    r"""Raises a ValueError unless the output :obj:`out` of the message passing :obj:`conv` is a
-    tensor of :obj:`channels` columns, the argument :obj:`name` of a layer or model."""
-    width = out.size(-1) if isinstance(out, Tensor) else type(out).__name__
-    if width != channels:
-        fix = '' if name == 'channels' else '; give a function of the input and output channels'
+def check_output(argument: str, layer: torch.nn.Module, out: Any, width: int, name: str) -> None:
+    r"""Raises a ValueError unless the output :obj:`out` of :obj:`layer`, which is the
+    :obj:`argument` of another layer or of a model, is a tensor of :obj:`width` columns, the
+    argument :obj:`name` of that layer or model."""
+    columns = out.size(-1) if isinstance(out, Tensor) else type(out).__name__
+    if columns != width:
+        sizes = 'input and output channels' if argument == 'conv' else 'channels and heads'
+        fix = '' if name == 'channels' else f'; give a function of the {sizes}'
         raise ValueError(
-            f"'conv' must return '{name}' = {channels} channels (got {width} from {conv}){fix}"
+            f"'{argument}' must return '{name}' = {width} channels (got {columns} from "
+            f'{layer}){fix}'
         )

@@ -133,8 +133,15 @@ def attend(
     :obj:`attention` are those of :meth:`GPSConv.attend`.
 
     Raises:
-        ValueError: If :class:`torch.nn.MultiheadAttention` gets a state or further arguments.
+        ValueError: If :class:`torch.nn.MultiheadAttention` gets a state or further arguments, or
+            :class:`DegreeMaskedAttention` no degrees.
     """
+    is_masked = isinstance(attention, DegreeMaskedAttention)
+    if is_masked and 'degree' not in arguments and 'edge_index' not in arguments:
+        raise ValueError(
+            "'attn_arguments' must have the degrees of the nodes for DegreeMaskedAttention, "
+            "{'degree': degree}, which the NodeDegree transform adds to the data (got none)"
+        )
     if not isinstance(attention, MultiheadAttention):
         if state is not None:
             arguments['state'] = state
@@ -301,10 +308,11 @@ class GPSConv(PyGGPSConv):
             **kwargs: Further arguments for the call of :obj:`conv`, such as :obj:`edge_attr`.
 
         Raises:
-            TypeError: If :obj:`x` is no tensor, such as a pair of features.
+            TypeError: If :obj:`x` is no tensor, such as a pair of features, or
+                :obj:`attn_arguments` no dictionary.
             ValueError: If ``attn_type='multihead'`` or a layer without attention gets a
                 :obj:`state` or :obj:`attn_arguments`, or these do not fit the attention. If
-                :obj:`conv` returns another number of channels.
+                :obj:`conv` or the attention returns another number of channels.
         """
         check_tensor(x)
         graphs = {'batch': batch, 'batch_size': batch_size}
@@ -314,8 +322,15 @@ class GPSConv(PyGGPSConv):
             check_edge_index(edge_index)
         else:
             local = self.conv(x, edge_index, **kwargs)
-            check_output(self.conv, local, self.channels, 'channels')
+            check_output('conv', self.conv, local, self.channels, 'channels')
+        if attn_arguments is not None and not isinstance(attn_arguments, dict):
+            raise TypeError(
+                "'attn_arguments' must be a dictionary, such as {'degree': degree} (got "
+                f'{type(attn_arguments).__name__})'
+            )
         attended = self.attend(x, batch, batch_size, state, **(attn_arguments or {}))
+        if attended is not None:
+            check_output('attn_type', self.attn, attended, self.channels, 'channels')
         return self.combine(x, local, attended, {'batch': batch} if self.norm_with_batch else {})
 
     def attend(

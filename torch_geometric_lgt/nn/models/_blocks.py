@@ -49,9 +49,11 @@ class Block(Module):
         if self.conv is not None:
             edges, arguments = cast(MessageInput, context.edges)
             local = self.conv(x_src[:, : self.channels], edges, **arguments)
-            check_output(self.conv, local, self.channels, 'hidden_channels')
+            check_output('conv', self.conv, local, self.channels, 'hidden_channels')
             local = local[: x_dst.size(0)]
         attended = self.attend(x_dst, context.batch, context.batch_size, state)
+        if attended is not None:
+            check_output('attn_type', self.attn, attended, self.channels, 'hidden_channels')
         return self.combine(x_dst[:, : self.channels], local, attended, norm_arguments)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import ModuleDict
 
-from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt._arguments import check_attribute_name, nearest_name
 
 TRANSFORMS = {'laplacian_pe': 'LaplacianPE', 'svd_pe': 'SVDEncoding'}
 SYNONYMS = {'num_graphs': 'batch_size'}  # the name in PyG's Batch
@@ -30,11 +30,12 @@ def check_encodings(encodings: dict[str, int] | None, forward: Callable) -> None
         )
     arguments = inspect.signature(forward).parameters
     for name in encodings:
-        if not name.isidentifier() or name in arguments or hasattr(ModuleDict, name):
+        if name in arguments or hasattr(ModuleDict, str(name)):
             raise ValueError(
                 "'encodings' must have names that are no arguments of 'forward' or methods of a "
-                f'ModuleDict (got {name!r}); choose another, such as {name + "_pe"!r}'
+                f"ModuleDict (got {name!r}); choose another, such as 'encoding'"
             )
+        check_attribute_name('encodings', name)
 
 
 def check_position(position: str | None, encodings: dict[str, int], attn_type: Any) -> None:

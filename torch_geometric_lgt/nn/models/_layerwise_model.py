@@ -114,7 +114,12 @@ class LayerwiseModel(StreamedModel):
             )
         if num_keys is not None and states is None and group is None:
             raise ValueError(
-                f"'num_keys' must be None without 'states' or 'process_group' (got {num_keys})"
+                f"'num_keys' must be None without 'states' or 'process_group' (got {num_keys}); "
+                'dist.group.WORLD is None before init_process_group'
+            )
+        if isinstance(group, str):
+            raise TypeError(
+                f"'process_group' must be a group, such as dist.group.WORLD (got {group!r})"
             )
         if num_keys is not None and not 0 <= num_keys <= x.size(0):
             raise ValueError(

@@ -208,7 +208,7 @@ def _check_call(conv: Module, channels: int, edge_channels: int) -> None:
             f"'edge_channels', their features (got {name}, which raises {type(error).__name__}: "
             f'{error}){fix}'
         ) from error
-    check_output(conv, out, channels, 'hidden_channels')
+    check_output('conv', conv, out, channels, 'hidden_channels')
 
 
 def _small_graph(

@@ -187,6 +187,9 @@ def gcn_edges(
             in :obj:`edge_index`.
         edge_weight (torch.Tensor, optional): The weights :math:`w` ``[E]``. (default: :obj:`None`,
             the values of a sparse matrix, else 1)
+
+    Raises:
+        ValueError: If :obj:`degree` has another shape.
     """
     edges = sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)
     weight, loop = without_loops(edges.edge_index, edges.weight, num_nodes, dtype)
@@ -194,6 +197,11 @@ def gcn_edges(
         total = loop + scatter(weight, edges.edge_index[1], 0, num_nodes, 'sum')
         weight = weight_of_degrees(edges.edge_index, (total, total), dtype, weight)
     else:
+        if not isinstance(degree, Tensor) or degree.shape != (num_nodes,):
+            got = list(degree.shape) if isinstance(degree, Tensor) else type(degree).__name__
+            raise ValueError(
+                f"'degree' must have shape [{num_nodes}], one for each node (got {got})"
+            )
         total = loop + degree.to(dtype)
         weight = symmetric_weight(edges.edge_index, num_nodes, num_nodes, dtype, total, weight)
     return GCNEdges(edges, weight, (loop / root(total) / root(total))[:, None])

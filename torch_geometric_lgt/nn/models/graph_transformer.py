@@ -1,4 +1,5 @@
 # N nodes, E edges, B graphs, D hidden channels, H heads, L layers, F_e edge features.
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_attr,
     check_features,
+    check_flags,
     check_heads,
     check_not_negative,
     check_rates,
@@ -219,6 +221,7 @@ class GraphTransformer(LayerwiseModel):
         )
         check_level(level, aggr)
         check_rates(dropout=dropout, input_dropout=input_dropout)
+        check_flags(gate=gate, input_norm=input_norm)
         check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
         _check_attention(attn_type)
         _check_branches(conv, attn_type, num_local_layers, norm, gate)
@@ -585,6 +588,12 @@ def _check_attention(attn_type: Any) -> None:
         raise ValueError(
             "'attn_type' must be a function, which is called for each layer of the model, such as "
             f'lambda channels, heads: {type(attn_type).__name__}(..) (got {attn_type})'
+        )
+    if isinstance(attn_type, type) and 'out_channels' in inspect.signature(attn_type).parameters:
+        name = attn_type.__name__
+        raise ValueError(
+            "'attn_type' must be a function of channels and heads, such as lambda channels, heads: "
+            f'{name}(channels, channels, heads=heads) (got the class {name})'
         )
     if attn_type == 'degree_masked':
         raise ValueError(
