@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torch_geometric_lgt.functional.feature_maps import MAPS
+from torch_geometric_lgt.functional.feature_maps import MAPS, unit_rows
 from torch_geometric_lgt.functional.projections import gaussian_projection, simplex_rows
 from torch_geometric_lgt.testing import dense
 
@@ -150,3 +150,10 @@ def test_the_first_power_has_the_gradient_of_a_relu_which_is_0_at_0():
 
 def test_one_feature_of_one_channel_is_drawn():
     assert gaussian_projection(1, 1).shape == (1, 1)
+
+
+def test_rows_of_one_channel_have_exact_signs():
+    """49 times the inverse of 49 is not 1."""
+    x = torch.arange(-99.0, 100)[:, None]
+    assert torch.equal(unit_rows(x)[0], x.sign())
+    assert not torch.equal(x * unit_rows(x)[1], x.sign())

@@ -173,3 +173,14 @@ def test_a_block_has_as_many_pairs_as_a_chunk_has_elements(monkeypatch, constant
     )
     sigmoid_attention(x, x, x, 2, segments(None, 40), segments(None, 40))
     assert shapes == {(1, 2, 10, 10)}
+
+
+def test_outputs_have_the_precision_of_the_values_and_sums_are_single():
+    q, k, v = (torch.randn(4, 6).bfloat16() for _ in range(3))
+    nodes = segments(None, 4)
+    out, maximum, total = sigmoid_attention(q, k, v, 2, nodes, nodes)
+    assert (out.dtype, maximum.dtype, total.dtype) == (
+        torch.bfloat16,
+        torch.float32,
+        torch.float32,
+    )

@@ -342,3 +342,18 @@ def test_reduction_is_the_merge_of_what_all_processes_send(monkeypatch):
     torch.testing.assert_close(
         states[1].all_reduce(group).state_dict(), states[0].merge(states[1]).state_dict()
     )
+
+
+def test_a_difference_below_64_roundings_of_a_sum_is_none():
+    k = torch.tensor([1e3, 2e-12], dtype=torch.float64).view(2, 1, 1)
+    whole, part = (AttentionState.from_keys(x, torch.ones_like(x), 'relu') for x in (k, k[:1]))
+    assert (whole.sums - part.sums).abs().min() > 1e-12
+    assert not whole.without(part).sums.any()
+
+
+def test_a_state_without_its_nodes_has_the_maximum_and_the_squares_of_none():
+    conv, x = KernelAttentionConv(4, 6), torch.randn(5, 4)
+    state, part, empty = (conv.attention_state(x[:rows]) for rows in (5, 4, 0))
+    assert torch.equal(state.without(state).maximum, empty.maximum)
+    rounded = part._replace(squares=state.squares + 1)
+    assert torch.equal(state.without(rounded).squares, torch.zeros(1, 1))

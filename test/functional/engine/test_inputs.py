@@ -3,7 +3,12 @@ import re
 import pytest
 import torch
 
-from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, kernel_input
+from torch_geometric_lgt.functional.inputs import (
+    KernelInput,
+    LinearInput,
+    folding_saves_work,
+    kernel_input,
+)
 
 HALF, SINGLE = torch.bfloat16, torch.float32
 KNOWN = "'softmax', 'fourier', 'relu', 'focused', 'values', 'elu', 'logits', 'assignment'"
@@ -99,3 +104,12 @@ def test_a_weight_of_half_precision_without_a_bias_takes_part_in_single():
     assert part.aligned().bias.dtype == SINGLE
     keys = KernelInput(x=part.x, weight=part.weight, bias=torch.ones(4), heads=1, kind='elu')
     assert keys.aligned() is keys
+
+
+@pytest.mark.parametrize(('num_nodes', 'expected'), [(1, False), (2, True)])
+def test_a_projection_is_folded_where_it_saves_products(num_nodes, expected):
+    """A node of 3 channels has 3 * 4 products and 4 * 2, or 3 * 2; folding has 2 * 4 * 3."""
+    x, weight = torch.ones(num_nodes, 3), torch.ones(4, 3)
+    projection = torch.ones(2, 4)
+    inputs = KernelInput(x=x, heads=1, kind='softmax', weight=weight, projection=projection)
+    assert folding_saves_work(inputs) is expected
