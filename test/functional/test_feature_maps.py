@@ -154,6 +154,6 @@ def test_one_feature_of_one_channel_is_drawn():
 
 def test_rows_of_one_channel_have_exact_signs():
     """49 times the inverse of 49 is not 1."""
-    x = torch.arange(-99.0, 100)[:, None]
+    x = torch.arange(-99.0, 100)[None, :, None]
     assert torch.equal(unit_rows(x)[0], x.sign())
     assert not torch.equal(x * unit_rows(x)[1], x.sign())

@@ -27,6 +27,10 @@ DRAWN = {'feature_map': 'softmax', 'projection': torch.zeros(3, 4)}
             f"'feature_map' must be one of {KNOWN}; {GEOMETRIES} (got 'cosine')",
         ),
         (
+            {'feature_map': 'biased'},  # of linear attention only
+            f"'feature_map' must be one of {KNOWN}; {GEOMETRIES} (got 'biased')",
+        ),
+        (
             {'feature_map': 'fourrier'},
             (
                 f"'feature_map' must be one of {KNOWN}; {GEOMETRIES} (got 'fourrier'); did you "
