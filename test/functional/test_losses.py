@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -162,6 +164,27 @@ def test_edge_regularization_of_a_node_whose_edges_are_all_masked():
     loss.backward()
     assert loss.item() == 0.5  # (1 + 2) / 2 of node 0, 0 of the others
     assert torch.equal(log.grad, torch.tensor([0.0, -1 / 6, -1 / 6]))
+
+
+def test_edge_regularization_counts_the_edges_of_the_mask():
+    log, edges = torch.tensor([0.5, 0.25, 0.125]).log(), torch.tensor([[0, 1, 2], [1, 0, 0]])
+    mask = torch.tensor([True, True, False])
+    expected = -(log[0] + log[1]) / 3
+    torch.testing.assert_close(edge_regularization(log, edges, 3, mask), expected)
+
+
+@pytest.mark.parametrize(
+    ('mask', 'shown'),
+    [
+        (torch.ones(3), 'torch.float32, (3,)'),
+        (torch.ones(2, dtype=torch.bool), 'torch.bool, (2,)'),
+    ],
+)
+def test_edge_regularization_needs_a_bool_for_each_edge(mask, shown):
+    edges = torch.tensor([[0, 1, 2], [1, 0, 0]])
+    message = f"'mask' must be a bool for each of 3 edges (got {shown})"
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        edge_regularization(torch.zeros(3), edges, 3, mask)
 
 
 def test_edge_regularization_without_edges_and_with_too_few_rows():
