@@ -163,3 +163,19 @@ def test_random_features_of_half_precision_are_computed_in_single():
         rtol=1e-3,
         atol=1e-4,
     )
+
+
+def test_scores_are_the_weights_of_the_values_at_any_power():
+    q, k, v = (torch.randn(6, 2, 3, dtype=torch.float64) for _ in range(3))
+    edges = torch.tensor([[0, 1, 2, 3, 4, 5, 0], [1, 1, 1, 2, 2, 0, 0]])
+    for options in ({}, {'power': 2.0}):
+        scores = adjacency_scores(q, k, edges, 'focused', **options)
+        expected = torch.zeros_like(v).index_add_(0, edges[1], scores[..., None] * v[edges[0]])
+        actual = adjacency_attention(q, k, v, edges, 'focused', **options)
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+    default, third = (adjacency_scores(q, k, edges, 'focused', **o) for o in ({}, {'power': 3.0}))
+    assert torch.equal(default, third)
+    assert not torch.allclose(default, scores)
+    weight = torch.rand(7, dtype=torch.float64)
+    single = adjacency_scores(q.float(), k.float(), edges, 'focused', edge_weight=weight)
+    assert single.dtype == torch.float32
