@@ -83,7 +83,10 @@ def test_targets_that_are_left_out_while_a_cuda_graph_is_captured(monkeypatch):
     edges, mask = torch.tensor([[0, 1, 2, 3], [0, 0, 1, 2]]), torch.tensor([True, False, True])
     x_src, x_dst, value = torch.randn(4, 6), torch.randn(3, 6), torch.randn(4, 6)
     queries, keys = LinearInput(x=x_dst), LinearInput(x=x_src)
-    attention = edge_attention(queries, keys, value, sorted_edges(edges, 4, 3), mask, 2)
+    attention, all_targets = (
+        edge_attention(queries, keys, value, sorted_edges(edges, 4, 3), part, 2)
+        for part in (mask, None)
+    )
     scores = [edge_scores(queries, keys, value, edges, mask, 2, is_far) for is_far in (True, False)]
     for module in ('edge_attention', 'edge_scores'):
         monkeypatch.setattr(
@@ -92,6 +95,8 @@ def test_targets_that_are_left_out_while_a_cuda_graph_is_captured(monkeypatch):
     captured = edge_attention(queries, keys, value, sorted_edges(edges, 4, 3), mask, 2)
     torch.testing.assert_close(captured, attention)
     assert captured[1].abs().max() == 0
+    captured = edge_attention(queries, keys, value, sorted_edges(edges, 4, 3), None, 2)
+    torch.testing.assert_close(captured, all_targets)
     whole = torch.ones(3, dtype=torch.bool)
     torch.testing.assert_close(
         edge_scores(queries, keys, value, edges, None, 2, True),

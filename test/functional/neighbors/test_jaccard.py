@@ -193,3 +193,14 @@ def test_scores_are_of_the_default_dtype():
     edges = torch.tensor([[0, 1], [2, 2]])
     for score in (jaccard(edges, 3), minhash_jaccard(edges, 3, 4)):
         assert score.dtype == torch.get_default_dtype()
+
+
+def test_one_pair_and_none(loop):
+    """Nodes 0 and 1 have the neighbours 1, 2, 3 and 0, 2."""
+    edges = torch.tensor([[0, 0, 0, 1], [1, 2, 3, 2]])
+    pointer, neighbor = np.array([0, 3, 5, 7, 8]), np.array([1, 2, 3, 0, 2, 0, 1, 0])
+    one, other = np.array([0]), np.array([1])
+    assert common_neighbors.common_neighbors(pointer, neighbor, one, other).tolist() == [1]
+    none = np.empty(0, np.int64)
+    assert common_neighbors.common_neighbors(pointer, neighbor, none, none).tolist() == []
+    assert jaccard(edges[:, :1], 4).tolist() == [0.0]
