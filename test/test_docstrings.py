@@ -90,6 +90,10 @@ def missing_parts(obj):
     if '>>> ' not in text:
         missing.append("an example ('>>> ')")
     members = public_members(obj) if inspect.isclass(obj) else {}
+    for name, value in members.items():
+        line = (value.__doc__ or '').partition('\n')[0]
+        if isinstance(value, property) and ':' in re.sub(r'(:[\w:]+:)?(`+)[^`]+\2', '', line):
+            missing.append(f'{name!r} without a colon in its first line, which Sphinx splits there')
     return missing + [
         f'a docstring of {name!r}' for name, value in members.items() if not value.__doc__
     ]

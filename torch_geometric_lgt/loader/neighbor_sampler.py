@@ -210,7 +210,7 @@ class NeighborSampler(BaseSampler):
 
     @property
     def edge_permutation(self) -> Any:
-        r"""Returns the permutation ``[E]`` that sorts the edges of the data by target: entry
+        r"""Returns the permutation ``[E]`` that sorts the edges of the data by target. Entry
         :math:`e` is the edge id, in the data, of edge :math:`e` of the sampler. It is :obj:`None`
         if the edges are sorted already. A graph with several edge types has a dictionary by edge
         type."""

@@ -122,8 +122,8 @@ class FeatureMap(torch.nn.Module):
 
     @property
     def estimates_softmax(self) -> bool:
-        r"""Tells whether the features are positive and estimate :math:`\exp(\mathbf{q}^{\top}
-        \mathbf{k})`, the kernel of a softmax. :obj:`True` for :obj:`"positive"`,
+        r"""Tells whether the features are positive and estimate the kernel of a softmax,
+        :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`. It is :obj:`True` for :obj:`"positive"`,
         :obj:`"orthogonal"` and :obj:`"simplex"`. The Gumbel noise and the edge loss of NodeFormer
         need such a map.
 

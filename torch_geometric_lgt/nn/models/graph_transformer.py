@@ -293,7 +293,7 @@ class GraphTransformer(LayerwiseModel):
 
     @property
     def uses_degrees(self) -> bool:
-        r"""Tells whether layers read the degrees of the whole graph: those of GCN do."""
+        r"""Tells whether layers read the degrees of the whole graph, as those of GCN do."""
         return isinstance(self.conv, SparseGCNConv)
 
     def _make_attention(
@@ -449,8 +449,7 @@ class GraphTransformer(LayerwiseModel):
 
     @property
     def layer_channels(self) -> int:
-        r"""Returns the width of a layer's output: :math:`D`, and the channels of the
-        positions."""
+        r"""Returns the width of a layer's output, :math:`D` and the channels of the positions."""
         return self.hidden_channels + (self.encodings[self.position] if self.position else 0)
 
     def input_layer(self, x: Tensor, *encodings: Tensor) -> Tensor:
