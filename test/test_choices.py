@@ -143,3 +143,8 @@ def test_activations():
         make(torch.nn.GELU())
     conv = nn.GPSConv(8, None, act='leaky_relu', act_kwargs={'negative_slope': 0.3})
     assert conv.mlp[1].negative_slope == 0.3
+
+
+def test_a_class_in_the_place_of_an_activation():
+    with pytest.raises(ValueError, match=r"'act' must be a name or a module, such as ReLU\(\)"):
+        nn.GPSConv(8, None, act=torch.nn.ReLU)

@@ -293,3 +293,13 @@ def test_other_models_than_that_of_pyg_are_refused():
         SGFormer.from_pyg(torch.nn.Linear(2, 2))
     with pytest.raises(ValueError, match='a model with one head'):
         SGFormer.from_pyg(torch_geometric.nn.SGFormer(6, 8, 3, trans_num_heads=2))
+
+
+@pytest.mark.parametrize('convert', [from_pyg_sgformer, from_sgformer, from_difformer])
+def test_what_is_no_state_dict_is_named(convert):
+    for wrong, fix in (
+        ('model.pt', r'torch.load\(path, weights_only=True\) \(got str\)'),
+        (torch.nn.Linear(2, 2), r'model.state_dict\(\) \(got Linear\)'),
+    ):
+        with pytest.raises(TypeError, match=f"'state_dict' must be a dictionary .*{fix}"):
+            convert(wrong)

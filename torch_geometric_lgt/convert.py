@@ -3,6 +3,7 @@ models then compute the same."""
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -137,6 +138,7 @@ def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> 
         (r'graph_conv\.((?:fcs|bns)\..+)', r'gnn.\1'),
         (r'fc\.(weight|bias)', r'lin_out.\1'),
     ]
+    _check_state_dict(state_dict)
     for name, value in state_dict.items():
         if re.fullmatch(r'(module\.)?graph_conv\.convs\.\d+\.W\.weight', name):
             _check_square(name, value, "be of a model without 'use_init'")
@@ -220,6 +222,7 @@ def _renamed(state_dict: Mapping[str, Tensor], rules: Rules) -> dict[str, Tensor
     Raises:
         ValueError: If no rule fits a name, or a query has several heads.
     """
+    _check_state_dict(state_dict)
     renamed, unknown = {}, []
     for name, value in state_dict.items():
         plain = name.removeprefix('module.')  # of DataParallel
@@ -237,6 +240,17 @@ def _renamed(state_dict: Mapping[str, Tensor], rules: Rules) -> dict[str, Tensor
             f'(got {", ".join(unknown)})'
         )
     return renamed
+
+
+def _check_state_dict(state_dict: Any) -> None:
+    r"""Raises a TypeError unless :obj:`state_dict` is a dictionary."""
+    if not isinstance(state_dict, Mapping):
+        is_model = hasattr(state_dict, 'state_dict')
+        fix = 'model.state_dict()' if is_model else 'torch.load(path, weights_only=True)'
+        raise TypeError(
+            "'state_dict' must be a dictionary of tensors, such as "
+            f'{fix} (got {type(state_dict).__name__})'
+        )
 
 
 def _check_square(name: str, value: Tensor, rule: str) -> None:

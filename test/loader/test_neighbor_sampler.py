@@ -292,6 +292,7 @@ def test_seeds_that_are_neither_ids_nor_a_mask_of_all_nodes_are_refused():
     hetero['u', 'to', 'v'].edge_index = torch.tensor([[0, 3], [1, 2]])
     for seeds, message in (
         (torch.ones(39, dtype=torch.bool), r'a bool for each of 40 nodes \(got 39\)'),
+        ([1.7, 5.2], r'whole numbers, ids of nodes \(got \[1.7, 5.2\]\)'),
         (torch.tensor([2.0]), r'whole numbers \[S\], .* \(got shape \(1,\) in torch.float32\)'),
         (torch.tensor([[2, 3]]), r'whole numbers \[S\], .* \(got shape \(1, 2\) in torch.int64\)'),
     ):

@@ -1,6 +1,8 @@
 import logging
+import reprlib
 from typing import Any
 
+import numpy as np
 import torch
 import torch_geometric.typing
 from torch import Tensor
@@ -58,6 +60,10 @@ def check_seeds(data: Any, input_nodes: Any) -> None:
 
 
 def _check_ids_or_mask(seeds: Any, num_nodes: int | None) -> None:
+    if isinstance(seeds, (list, np.ndarray)) and np.asarray(seeds).dtype.kind not in 'biu':
+        raise ValueError(
+            f"'input_nodes' must have whole numbers, ids of nodes (got {reprlib.repr(seeds)})"
+        )
     if not isinstance(seeds, Tensor):
         return
     if seeds.dim() != 1 or seeds.is_floating_point():

@@ -11,8 +11,12 @@ def make_activation(act: Any, **options: Any) -> Any:
     layers do. A module or function is returned as it is.
 
     Raises:
-        ValueError: If the name is unknown.
+        ValueError: If the name is unknown, or :obj:`act` a class of modules.
     """
+    if isinstance(act, type) and issubclass(act, torch.nn.Module):
+        raise ValueError(
+            f"'act' must be a name or a module, such as {act.__name__}() (got a class)"
+        )
     try:
         return activation_resolver(act, **options)
     except ValueError as error:
