@@ -154,7 +154,10 @@ def test_edges_sorted_for_other_nodes_are_refused(sizes):
     for take in (edge_list, sorted_edges):
         with pytest.raises(
             ValueError,
-            match=f"'edge_index' must be sorted for {sizes[0]} sources and {sizes[1]} targets",
+            match=(
+                f"^'edge_index' must be sorted for {sizes[0]} sources and {sizes[1]} targets; "
+                'sort it again with sorted_edges$'
+            ),
         ):
             take(edges, *sizes)
     with pytest.raises(ValueError, match="'edge_index' must hold source ids from 0 to 3"):
@@ -316,12 +319,14 @@ def test_whole_numbers_are_weights_and_several_values_are_none():
         (
             weighted('csr', VALUES),
             VALUES,
-            r"'edge_weight' must be None where 'edge_index' has values \(got both\)",
+            r"^'edge_weight' must be None where 'edge_index' has values \(got both\); multiply "
+            'them, or give the edges alone$',
         ),
         (
             sorted_edges(EDGES, 5, 5, edge_weight=VALUES),
             VALUES,
-            r"'edge_weight' must be None where 'edge_index' has values \(got both\)",
+            r"^'edge_weight' must be None where 'edge_index' has values \(got both\); multiply "
+            'them, or give the edges alone$',
         ),
     ],
 )
@@ -344,7 +349,7 @@ def test_negative_weights_are_named(weight):
     check_edge_weight(None)
     check_edge_weight(weight.abs().nan_to_num())
     with pytest.raises(
-        ValueError, match="'edge_weight' must be finite and not negative, because neighbours"
+        ValueError, match=r"^'edge_weight' must be finite and not negative, because neighbours"
     ):
         check_edge_weight(weight)
 
