@@ -69,6 +69,15 @@ def test_symmetric_weight():
     torch.testing.assert_close(symmetric_weight(edges, 3, 4, DOUBLE).flatten(), expected)
 
 
+def test_symmetric_weight_of_weights_in_another_precision():
+    edges, weight = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.rand(3, dtype=DOUBLE)
+    for degree in (None, torch.ones(3)):
+        for dtype in (DOUBLE, torch.float32):
+            actual = symmetric_weight(edges, 3, 3, dtype, degree, weight.float())
+            assert actual.dtype == dtype
+            assert symmetric_weight(edges, 3, 3, dtype, degree, weight).dtype == dtype
+
+
 def test_symmetric_weight_of_given_degrees():
     edges = torch.tensor([[0, 0, 1], [1, 2, 2]])
     degree = torch.tensor([4, 1, 9])

@@ -36,7 +36,7 @@ def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True
     return [pairs[:, first]] * order
 
 
-def first_hop(edge_index: Tensor, num_nodes: int, self_loops: bool = True) -> tuple[Tensor, Tensor]:
+def first_hop(edge_index: Tensor, num_nodes: int, self_loops: bool) -> tuple[Tensor, Tensor]:
     r"""Returns the edges ``[2, E]`` sorted by target, and bools ``[E]`` that mark the first of
     equal edges. With :obj:`self_loops` both include a self loop of each node: they have N more
     entries."""
