@@ -3,7 +3,13 @@ import re
 import pytest
 import torch
 
-from torch_geometric_lgt.functional.ranking import History, best_items, checked_rule
+from torch_geometric_lgt.functional.ranking import (
+    History,
+    best_items,
+    checked_rule,
+    item_factor,
+    rank,
+)
 
 
 def test_only_items_are_partners():
@@ -29,3 +35,24 @@ def test_more_items_than_there_are():
     message = "'k' must be at most 3, the number of items (got 4)"
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         best_items(torch.ones(1, 3), torch.zeros(2, 0, dtype=torch.long), 4)
+
+
+def test_factors_of_a_rule_have_the_precision_of_the_items():
+    items, degree = torch.ones(3, 2, dtype=torch.float64), torch.tensor([0, 2, 3])
+    expected = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64).sqrt()
+    assert torch.equal(item_factor(0.5, items, degree), expected)
+    assert torch.equal(item_factor('cosine', items), torch.ones(3, dtype=torch.float64))
+
+
+def test_a_rule_that_is_unknown_is_named():
+    with pytest.raises(
+        ValueError, match=r"'scoring' must be one of 'inner', 'cosine', .*got 'dot'\)"
+    ):
+        checked_rule('dot')
+
+
+def test_the_best_item_comes_first_by_default():
+    scores = torch.randn(4, 3000, generator=torch.Generator().manual_seed(0))
+    seen = History.of(torch.empty(2, 0, dtype=torch.long), 4)
+    best = rank(lambda users: scores[users].clone(), torch.ones(3000), torch.arange(4), seen, 500)
+    assert bool((scores.gather(1, best).diff(dim=1) <= 0).all())

@@ -154,6 +154,20 @@ def test_one_id_above_the_number_of_graphs():
         segments(torch.tensor([5]), 1, 2)
 
 
+@pytest.mark.parametrize(
+    ('batch', 'message'),
+    [
+        (torch.ones(3), '(got torch.float32); convert it with batch.long()'),
+        (torch.ones(4), "(got torch.float32); give weights of edges as 'edge_weight'"),
+        (torch.ones(4, dtype=torch.int16), '(got torch.int16); convert it with batch.long()'),
+    ],
+)
+def test_graph_ids_of_another_dtype(batch, message):
+    message = f"'batch' must hold int64 graph ids {message}"
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        segments(batch, 3)
+
+
 @pytest.mark.parametrize('batch', [None, torch.tensor([0])])
 def test_a_fractional_number_of_graphs(batch):
     with pytest.raises(ValueError, match=r"'batch_size' must be a whole number \(got 1.0\)"):

@@ -69,6 +69,12 @@ def test_symmetric_weight():
     torch.testing.assert_close(symmetric_weight(edges, 3, 4, DOUBLE).flatten(), expected)
 
 
+def test_degrees_of_0_beside_small_weights_and_weights_of_0():
+    edges, weight = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0.5, 0.0, 0.25])
+    with pytest.raises(ValueError, match=r"^'degree' must be at least 1 for nodes with edges"):
+        symmetric_weight(edges, 3, 3, DOUBLE, torch.tensor([0.0, 1.0, 1.0]), weight)
+
+
 def test_symmetric_weight_of_weights_in_another_precision():
     edges, weight = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.rand(3, dtype=DOUBLE)
     for degree in (None, torch.ones(3)):
@@ -91,7 +97,7 @@ def test_symmetric_weight_of_given_degrees():
     with pytest.raises(
         ValueError,
         match=(
-            r"'degree' must be at least 1 for nodes with edges \(got less\): .*; NodeDegree "
+            r"^'degree' must be at least 1 for nodes with edges \(got less\): .*; NodeDegree "
             r'counts no self loops$'
         ),
     ):

@@ -1,7 +1,11 @@
 import torch
 
 from torch_geometric_lgt.functional.inputs import LinearInput
-from torch_geometric_lgt.functional.neighbors.subgraph import expand_rows, linear_grads
+from torch_geometric_lgt.functional.neighbors.subgraph import (
+    expand_rows,
+    linear_flops,
+    linear_grads,
+)
 
 
 def test_half_precision_is_projected_in_single_and_expanded_in_half():
@@ -20,3 +24,11 @@ def test_gradients_of_values_without_a_weight_are_those_of_the_chosen_rows():
     x, nodes = torch.ones(3, 1), torch.tensor([2, 0])
     grads = linear_grads(torch.tensor([[5.0], [7.0]]), LinearInput(x=x[nodes]), nodes, x)
     assert {name: grad.tolist() for name, grad in grads.items()} == {'x': [[7], [0], [5]]}
+
+
+def test_flops_of_rows_with_and_without_a_weight():
+    x = torch.ones(5, 3)
+    assert linear_flops(LinearInput(x=x), None) == 0
+    weighted = LinearInput(x=x, weight=torch.ones(4, 3))
+    assert linear_flops(weighted, None) == 2 * 5 * 4 * 3
+    assert linear_flops(weighted, torch.tensor([0, 2])) == 2 * 2 * 4 * 3
