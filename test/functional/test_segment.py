@@ -215,3 +215,12 @@ def test_what_is_no_batch_is_named():
     message = "'batch' must be one vector, or a pair of sources and targets (got 1 vectors)"
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         check_pair((None,))
+
+
+@pytest.mark.parametrize(
+    ('shape', 'hint'), [((2, 5), "; give edges as 'edge_index'"), ((3, 5), ''), ((2,), '')]
+)
+def test_a_batch_vector_of_another_shape(shape, hint):
+    message = f"'batch' must hold one graph id per node (got shape {shape} for 5 nodes){hint}"
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        segments(torch.zeros(shape, dtype=torch.long), 5)
