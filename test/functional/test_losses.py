@@ -171,6 +171,8 @@ def test_edge_regularization_counts_the_edges_of_the_mask():
     mask = torch.tensor([True, True, False])
     expected = -(log[0] + log[1]) / 3
     torch.testing.assert_close(edge_regularization(log, edges, 3, mask), expected)
+    log[2] = -torch.inf
+    torch.testing.assert_close(edge_regularization(log, edges, 3, mask), expected)
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,10 @@ def test_a_module_or_class_in_another_place_than_that_of_a_feature_map():
     with pytest.raises(ValueError, match=r'; give a module of this class, such as Softplus\(\)$'):
         KernelAttentionConv(8, 8, feature_map=torch.nn.Softplus)
     x = torch.ones(5, 2, 4)
-    with pytest.raises(ValueError, match=r"'values'.*; apply the module to queries and keys, and "):
+    message = (
+        r"\(got Softplus\(.*\)\); apply the module to queries and keys, and pass 'values' with "
+    )
+    with pytest.raises(ValueError, match=f'{message}its outputs$'):
         kernel_attention(x, x, x, torch.nn.Softplus())
 
 

@@ -71,7 +71,7 @@ def test_columns_of_a_mask_count_with_the_channels_of_values(constants):
 
 
 def test_samples_are_computed_by_operators(constants):
-    constants(plain_elements={'cpu': 8})
+    constants(plain_elements={'cpu': 1000})
     nodes, sampled = Segments(torch.tensor([2]), None), inputs(2, samples=2)
     assert is_plain(inputs(2), inputs(2), CHANNELS, nodes, nodes)
     assert not is_plain(sampled, sampled, CHANNELS, nodes, nodes)

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -32,6 +33,10 @@ def test_values_of_one_head_and_sample_are_deferred(options, expected):
     values = LinearInput(x=torch.ones(7, 3), weight=torch.ones(4, 3))
     assert fewest_deferred(inputs, values) == expected
     assert fewest_deferred(inputs, LinearInput(x=values.x)) == math.inf
+    square = LinearInput(x=values.x, weight=torch.ones(3, 3))
+    assert fewest_deferred(inputs, square) == expected
+    masked = replace(inputs, mask=torch.ones(7, 5))
+    assert fewest_deferred(masked, values) == 5 * expected
     assert fewest_deferred(inputs, LinearInput(x=values.x, weight=torch.ones(2, 3))) == math.inf
 
 

@@ -405,6 +405,8 @@ def test_what_is_no_tensor_is_named():
     message = "'adj' must be a tensor [2, E] or a sparse matrix (got None); one"
     with pytest.raises(TypeError, match=f'^{re.escape(message)}$'):
         check_edge_type(None, 'adj', '; one')
+    with pytest.raises(TypeError, match=r"^'adj' must be a tensor .* matrix \(got None\)$"):
+        check_edge_type(None, 'adj')
     for edges, fix in (
         (coo_matrix((2, 2)), r'coo_matrix\); .* torch_geometric.utils.from_scipy_sparse_matrix'),
         ([[0], [1]], r'list\); convert it with torch.as_tensor'),
