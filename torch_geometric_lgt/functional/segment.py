@@ -48,7 +48,7 @@ def segments(
         RuntimeError: If a CUDA graph is captured, as the sizes of the graphs must be copied from
             the device.
     """
-    if isinstance(batch_size, float):
+    if batch_size is not None and isinstance(batch_size, float):
         raise ValueError(f"'batch_size' must be a whole number (got {batch_size})")
     if batch is None:
         if batch_size is not None and batch_size != 1:
