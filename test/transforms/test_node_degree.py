@@ -50,6 +50,11 @@ def test_raises(edge_index, message):
         NodeDegree()(Data(edge_index=edge_index, num_nodes=4))
 
 
+def test_the_name_of_an_attribute_as_weighted_is_refused():
+    with pytest.raises(ValueError, match=r"'weighted' must be True or False \(got 'edge_weight'\)"):
+        NodeDegree('degree', 'edge_weight')
+
+
 def test_sums_of_weights():
     """Self loops are left out, repeated edges count again, a weight of an edge counts for its
     target."""
