@@ -61,6 +61,13 @@ def check_whole(name: str, value: Any, least: int) -> None:
         raise ValueError(f"'{name}' must be at least {least}, a whole number (got {shown})")
 
 
+def check_flags(**flags: bool) -> None:
+    r"""Raises a ValueError unless each keyword is :obj:`True` or :obj:`False`."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ValueError(f"'{name}' must be True or False (got {flag!r})")
+
+
 def check_counts(name: str, counts: Any) -> None:
     r"""Checks that the argument called :obj:`name` is a sequence of whole numbers, one for each
     hop.

@@ -4,6 +4,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.utils import scatter
 
+from torch_geometric_lgt._arguments import check_flags
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
@@ -66,8 +67,7 @@ class NodeDegree(BaseTransform):
 
     def __init__(self, attr_name: str | None = 'degree', weighted: bool = False) -> None:
         check_name(attr_name, optional=True)
-        if not isinstance(weighted, bool):
-            raise ValueError(f"'weighted' must be True or False (got {weighted!r})")
+        check_flags(weighted=weighted)
         self.attr_name, self.weighted = attr_name, weighted
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:

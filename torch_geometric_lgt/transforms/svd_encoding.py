@@ -12,7 +12,7 @@ from torch_geometric.data.storage import EdgeStorage, NodeStorage
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
-from torch_geometric_lgt._arguments import check_whole
+from torch_geometric_lgt._arguments import check_flags, check_whole
 from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
@@ -113,8 +113,7 @@ class SVDEncoding(BaseTransform):
         edge_type: EdgeType | None = None,
     ) -> None:
         check_whole('k', k, 1)
-        if not isinstance(normalize, bool):
-            raise ValueError(f"'normalize' must be True or False (got {normalize!r})")
+        check_flags(normalize=normalize)
         check_name(attr_name, optional=True)
         check_edge_type(edge_type)
         self.k, self.attr_name, self.normalize, self.cache_dir = k, attr_name, normalize, cache_dir

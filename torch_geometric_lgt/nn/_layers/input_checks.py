@@ -29,13 +29,6 @@ def check_not_negative(**numbers: int) -> None:
         check_whole(name, number, 0)
 
 
-def check_flags(**flags: bool) -> None:
-    r"""Raises a ValueError unless each keyword is :obj:`True` or :obj:`False`."""
-    for name, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise ValueError(f"'{name}' must be True or False (got {flag!r})")
-
-
 def check_rates(**rates: float) -> None:
     r"""Raises a ValueError unless each keyword, a dropout probability, is at least 0 and below
     1."""

@@ -262,8 +262,9 @@ class GPSConv(PyGGPSConv):
         activation = make_activation(act, **(act_kwargs or {}))
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
         super().__init__(channels, conv, 1, dropout, activation, None, norm, norm_kwargs)
+        # the arguments of conv that tell the graphs of a batch apart
         known = () if conv is None else inspect.signature(conv.forward).parameters
-        self.conv_graphs = [name for name in ('batch', 'batch_size') if name in known]
+        self.graph_arguments = [name for name in ('batch', 'batch_size') if name in known]
         self.heads = heads
         self.attn_type = type(attn_type).__name__ if isinstance(attn_type, Module) else attn_type
         if attention is None:
@@ -316,7 +317,7 @@ class GPSConv(PyGGPSConv):
         """
         check_tensor(x)
         graphs = {'batch': batch, 'batch_size': batch_size}
-        kwargs |= {name: graphs[name] for name in self.conv_graphs if name not in kwargs}
+        kwargs |= {name: graphs[name] for name in self.graph_arguments if name not in kwargs}
         local = None
         if self.conv is None:
             check_edge_index(edge_index)

@@ -12,7 +12,7 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
 from torch_geometric.nn.aggr import Aggregation
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, check_flags
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -22,7 +22,6 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_attr,
     check_features,
-    check_flags,
     check_heads,
     check_not_negative,
     check_rates,
