@@ -102,7 +102,7 @@ def check_ids(name: str, ids: Tensor | np.ndarray, num_nodes: int) -> None:
 
 def check_attribute_name(argument: str, name: Any) -> None:
     r"""Checks that a node or edge attribute of PyG may be called :obj:`name`; messages begin with
-    the :obj:`argument`.
+    the text :obj:`argument`, such as ``'attr_name'`` in quotes.
 
     In a batch, PyG adds numbers to attributes with ``batch`` or ``index`` in their names and to
     ``face``, and joins some of them side by side.
@@ -112,12 +112,12 @@ def check_attribute_name(argument: str, name: Any) -> None:
     """
     if not isinstance(name, str) or not name.isidentifier() or name.startswith('_'):
         raise ValueError(
-            f"'{argument}' must be a name of letters, digits and '_' that begins with a letter "
+            f"{argument} must be a name of letters, digits and '_' that begins with a letter "
             f'(got {name!r})'
         )
     if 'batch' in name or 'index' in name or name in RESERVED:
         raise ValueError(
-            f"'{argument}' must have neither 'batch' nor 'index' in it, nor be one of "
+            f"{argument} must have neither 'batch' nor 'index' in it, nor be one of "
             f'{", ".join(RESERVED)}: PyG reads a meaning from these names (got {name!r}); choose '
             "another, such as 'encoding'"
         )

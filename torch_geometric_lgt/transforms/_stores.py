@@ -192,7 +192,7 @@ def check_name(attr_name: str | None, optional: bool) -> None:
             f'{attr_name!r})'
         )
     if attr_name is not None:
-        check_attribute_name('attr_name', attr_name)
+        check_attribute_name("'attr_name'", attr_name)
 
 
 def check_no_input(data: Data | HeteroData, attr_name: str | None) -> None:

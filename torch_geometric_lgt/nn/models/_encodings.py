@@ -35,7 +35,7 @@ def check_encodings(encodings: dict[str, int] | None, forward: Callable) -> None
                 "'encodings' must have names that are no arguments of 'forward' or methods of a "
                 f"ModuleDict (got {name!r}); choose another, such as 'encoding'"
             )
-        check_attribute_name('encodings', name)
+        check_attribute_name("each name in 'encodings'", name)
 
 
 def check_position(position: str | None, encodings: dict[str, int], attn_type: Any) -> None:

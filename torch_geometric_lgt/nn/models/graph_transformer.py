@@ -124,8 +124,8 @@ class GraphTransformer(LayerwiseModel):
             :obj:`"GINConv"` and other layers with an argument :obj:`nn` get an MLP of two layers
             without it, that of :obj:`"GINConv"` and :obj:`"GINEConv"` with :obj:`norm`. Other
             required arguments must be here, such as :obj:`aggregators`, :obj:`scalers` and
-            :obj:`deg` of :obj:`"PNAConv"`. A module here is one module of all layers; give a
-            function as :obj:`conv` to make one for each layer. (default: :obj:`None`, none)
+            :obj:`deg` of :obj:`"PNAConv"`. All layers share a module in this dictionary; give
+            a function as :obj:`conv` to make one for each layer. (default: :obj:`None`, none)
         attn_type (str or callable, optional): The attention: a name as in
             :class:`~torch_geometric_lgt.nn.GPSConv` except :obj:`"degree_masked"`, :obj:`None` for
             none, or a function of channels and heads that returns a layer. With :obj:`"sgformer"`
