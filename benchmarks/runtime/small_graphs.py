@@ -4,8 +4,9 @@ python -m benchmarks.runtime.small_graphs           # write runtime/small-graphs
 python -m benchmarks.runtime.small_graphs --table   # only write the table of results
 
 ``call`` is kernel attention with four heads on one graph of 16 nodes, eager and compiled, beside a
-linear layer. ``molecules`` is a GPS block on 128 graphs of 25 nodes, with this package's attention
-and with both attentions of PyG. All methods of a case run in turn in one process.
+linear layer. ``molecules`` is a GPS block on 128 graphs of 25 nodes, with this package's attention,
+eager and compiled, and with both attentions of PyG. ``unequal-molecules`` is the same with graphs
+of 15 to 35 nodes. All methods of a case run in turn in one process.
 """
 
 import argparse
@@ -47,31 +48,43 @@ def call() -> dict[str, Forward]:
     }
 
 
-def molecules() -> dict[str, Forward]:
+def molecules(least: int = MOLECULE, most: int = MOLECULE) -> dict[str, Forward]:
+    r"""Returns the methods for graphs of :obj:`least` to :obj:`most` nodes."""
     torch.manual_seed(0)
-    x = torch.randn(GRAPHS * MOLECULE, CHANNELS, requires_grad=True)
-    batch = torch.arange(GRAPHS).repeat_interleave(MOLECULE)
-    edges = torch.randint(MOLECULE, (2, GRAPHS, BONDS))
-    edges = (edges + MOLECULE * torch.arange(GRAPHS)[:, None]).flatten(1)
+    sizes = torch.randint(least, most + 1, (GRAPHS,))
+    batch = torch.arange(GRAPHS).repeat_interleave(sizes)
+    x = torch.randn(batch.numel(), CHANNELS, requires_grad=True)
+    first = sizes.cumsum(0) - sizes
+    edges = (torch.rand(2, BONDS, GRAPHS) * sizes).long() + first
+    edges = edges.transpose(1, 2).flatten(1)
 
     def local() -> GINConv:
         return GINConv(MLP([CHANNELS, CHANNELS, CHANNELS]))
 
     ours = GPSConv(CHANNELS, local(), HEADS)
+    compiled = torch.compile(ours, dynamic=True)
     peers = {
         name: PyGGPSConv(CHANNELS, local(), HEADS, attn_type=name)
         for name in ('multihead', 'performer')
     }
     return {
-        'ours': lambda: ours(x, edges, batch),
+        'ours': lambda: ours(x, edges, batch, batch_size=GRAPHS),
+        'ours compiled': lambda: compiled(x, edges, batch, batch_size=GRAPHS),
         'pyg multihead': lambda: peers['multihead'](x, edges, batch),
         'pyg performer': lambda: peers['performer'](x, edges, batch),
     }
 
 
-CASES = {'call': call, 'molecules': molecules}
+CASES = {
+    'call': call,
+    'molecules': molecules,
+    'unequal-molecules': lambda: molecules(15, 35),
+}
 # The peer of the ratios of a case.
-PEERS = {'call': 'linear layer', 'molecules': 'pyg multihead'}
+PEERS = {
+    'call': 'linear layer',
+    **dict.fromkeys(('molecules', 'unequal-molecules'), 'pyg multihead'),
+}
 KINDS = {'forward': 'forward', 'forward_backward': 'forward and backward'}
 
 

@@ -72,7 +72,7 @@ class Map:
                 for queries. A factor of all features of one query cancels in the attention and is
                 left out.
         """
-        x = cast(Tensor, UnitRows.apply(x)) if self.has_unit_rows else x
+        x = to_unit_rows(x) if self.has_unit_rows else x
         return None, pad(x, (1, 0), value=1.0) if self.has_constant else x
 
     def vjp(
@@ -237,6 +237,13 @@ def unit_rows_grad(unit: Tensor, inverse: Tensor, grad: Tensor) -> Tensor:
     the gradient :obj:`grad` of the first."""
     inner_product = (unit * grad).sum(-1, keepdim=True)
     return torch.addcmul(grad, unit, inner_product, value=-1).mul_(inverse)
+
+
+def to_unit_rows(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    r"""Returns the first result of :meth:`unit_rows`, recorded by autograd."""
+    if torch.compiler.is_compiling():  # which joins the passes
+        return unit_rows(x, dtype)[0]
+    return cast(Tensor, UnitRows.apply(x, dtype))
 
 
 class UnitRows(torch.autograd.Function):

@@ -1,4 +1,9 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 
 def is_capturing() -> bool:
@@ -20,3 +25,21 @@ def may_read_values() -> bool:
     r"""Returns whether Python may read the values of tensors. It may not while
     :meth:`torch.compile` traces the code or a CUDA graph is captured."""
     return not torch.compiler.is_compiling() and not is_capturing()
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    r"""Lets autograd record what an operator computes. PyTorch runs operators without autograd,
+    also where gradients are enabled. Hooks of a caller for saved tensors are left out, since these
+    tensors are gone when the operator ends."""
+    key = torch._C.DispatchKey.AutogradFunctionality
+    with (
+        torch._C._SetExcludeDispatchKeyGuard(key, False),
+        torch.enable_grad(),
+        saved_tensors_hooks(_same, _same),
+    ):
+        yield
+
+
+def _same(x: Any) -> Any:
+    return x

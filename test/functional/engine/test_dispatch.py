@@ -10,6 +10,9 @@ from torch_geometric_lgt.functional._engine.dispatch import (
     is_fused,
     is_paired,
     is_plain,
+    is_traced,
+    is_traced_small,
+    may_record,
     saves_products,
 )
 from torch_geometric_lgt.functional.inputs import KernelInput
@@ -21,7 +24,7 @@ CHANNELS = 4
 def inputs(num_nodes, device='cpu', **options):
     """Features that are the input itself, 4 of each node."""
     x = torch.ones(num_nodes, CHANNELS, device=device)
-    return KernelInput(x=x, heads=1, **{'kind': 'values', **options})
+    return KernelInput(x=x, **{'heads': 1, 'kind': 'values', **options})
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,49 @@ def test_small_graphs_are_computed_by_formulas(sizes, expected, constants):
     constants(plain_elements={'cpu': 8})
     nodes, same = Segments(torch.tensor(sizes), None), inputs(sum(sizes))
     assert is_plain(same, same, CHANNELS, nodes, nodes) is expected
+
+
+@pytest.fixture
+def trace(monkeypatch):
+    """Code sees torch.compile, or the export of a program."""
+
+    def start(is_compiling, is_exporting=False):
+        monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: is_compiling)
+        monkeypatch.setattr(torch.compiler, 'is_exporting', lambda: is_exporting)
+
+    return start
+
+
+def test_traced_code_of_a_processor(trace):
+    """An exported program has graphs of any size."""
+    x = torch.ones(2, 3)
+    assert not is_traced(x)
+    for arguments, expected in (((True,), True), ((True, True), False), ((False, False), False)):
+        trace(*arguments)
+        assert is_traced(x) is expected
+    trace(True)
+    assert not is_traced(x.to('meta'))
+
+
+def test_formulas_of_one_graph_are_recorded_where_code_is_traced(trace):
+    one, two = (Segments(torch.tensor(sizes), None) for sizes in ([3], [1, 2]))
+    x = torch.ones(3, 4)
+    assert may_record([x, None], one)
+    assert may_record([x, None], two)
+    trace(True)
+    assert may_record([x, None], one)
+    assert not may_record([x, None], two)
+    trace(True, True)
+    assert not may_record([x, None], one)
+
+
+def test_few_numbers_of_traced_code(trace, constants):
+    constants(plain_elements={'cpu': 8})
+    assert not is_traced_small(inputs(2))
+    trace(True)
+    assert is_traced_small(inputs(2))
+    assert not is_traced_small(inputs(3))
+    assert not is_traced_small(inputs(2, heads=2, weight=torch.ones(10, CHANNELS)))
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,19 @@
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 from attention_layers import LAYERS
 from constants import BY_OPERATORS
 from gradients import gradients, leaves_of
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import kernel_attention
 from torch_geometric_lgt.functional._engine import operators, plain
 from torch_geometric_lgt.functional._engine.dispatch import PLAIN_ELEMENTS
+from torch_geometric_lgt.functional.attention import state
+from torch_geometric_lgt.functional.attention.state import sums_of_squares
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.segment import Segments, segments
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv
@@ -259,13 +263,143 @@ def test_second_derivative_is_refused(calls):
     assert len(calls) == 1
 
 
+BY_ROWS = [name for name in LAYERS if 'frobenius' not in name]  # whose graphs need no norms first
+
+
+class Watch(TorchDispatchMode):
+    """Notes the operators that PyTorch calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.add(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize('batch', BATCHES)
+@pytest.mark.parametrize('name', BY_ROWS)
+def test_operators_compute_small_graphs_by_formulas(name, batch, calls, constants):
+    """Modes of PyTorch see the operators, as compiled code does. They record nothing: the backward
+    pass computes the formulas again."""
+    layer, kept = LAYERS[name]().double(), []
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    grad = torch.randn(12, 8, dtype=torch.float64)
+    by_formulas = run(layer, x, BATCHES[batch], grad)
+    assert len(calls) == 1
+    degree = torch.arange(12) % 7 if isinstance(layer, DegreeMaskedAttention) else None
+    with Watch() as mode:
+        out = layer(x, degree, BATCHES[batch])
+        with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda value: value):
+            found = gradients(out, leaves_of(layer, x=x), grad[:, : out.size(1)])
+    assert len(calls) == 3
+    assert not kept
+    assert {f'torch_geometric_lgt.attend{end}.default' for end in ('', '_backward')} <= mode.seen
+    torch.testing.assert_close({'out': out, **found}, by_formulas, rtol=1e-12, atol=1e-13)
+
+
+def test_gradients_have_the_strides_of_their_inputs(calls):
+    """As compiled code expects them, also those of inputs that do not change the outputs."""
+    matrices = torch.randn(2, 3, 3, dtype=torch.double).transpose(1, 2)
+    call = arguments_of('softmax', torch.eye(3).double())
+    call = replace(call, keys=replace(call.keys, head_projection=matrices))
+    call = replace(call, queries=replace(call.queries, head_projection=matrices, weight=None))
+    out, *results = operators.attend(call)
+    found = operators.attend.gradient(torch.ones_like(out), *results, *call.pack())
+    slots = [slot for slot in call.slots if slot.has_gradient]
+    by_path = dict(zip((slot.path for slot in slots), found, strict=True))
+    assert by_path['keys.head_projection'].stride() == matrices.stride() == (9, 1, 3)
+    assert by_path['keys.x'].stride() == (6, 1)
+    assert len(calls) == 2
+
+
+def operators_of(function, *inputs):
+    """The operators of this package in the code that torch.compile traces."""
+    seen = []
+
+    def backend(graph, _):
+        seen.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    torch.compiler.reset()
+    torch.compile(function, fullgraph=True, dynamic=True, backend=backend)(*inputs)
+    return {name for name in seen if name.startswith('torch_geometric_lgt.')}
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize('name', ['simplex', 'difformer', 'sgformer-frobenius'])
+def test_traced_code_of_one_small_graph_has_no_operators(name, calls, constants):
+    """PyTorch 2.9 takes all that it traces for an export, which serves graphs of any size."""
+    takes_for_export = torch.compile(lambda x: x * torch.compiler.is_exporting(), backend='eager')
+    is_known = takes_for_export(torch.ones(())) == 0
+    layer, x, batch = LAYERS[name](), torch.randn(12, 6), torch.arange(2).repeat_interleave(6)
+    several = {'torch_geometric_lgt.attend.default'}
+    assert operators_of(layer, x).isdisjoint(several) is bool(is_known)
+    found = operators_of(lambda x, batch: layer(x, batch=batch, batch_size=2), x, batch)
+    assert found == several or not is_known
+    constants(plain_elements=BY_OPERATORS)
+    assert operators_of(layer, x) >= several
+    program = torch.export.export(layer, (x,))
+    assert several <= {str(node.target) for node in program.graph.nodes}
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_traced_formulas_compute_what_others_compute(name, calls, monkeypatch):
+    """By sums over the keys, for any number of nodes, and with gradients of gradients."""
+    layer = LAYERS[name]().double()
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    grad = torch.randn(12, 8, dtype=torch.float64)
+    expected = run(layer, x, None, grad)
+    monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
+    monkeypatch.setattr(plain, 'is_paired', lambda *_: pytest.fail('depends on the size'))
+    torch.testing.assert_close(run(layer, x, None, grad), expected, rtol=1e-9, atol=1e-11)
+    assert len(calls) == 2
+
+
+def test_traced_formulas_leave_gradients_of_gradients_to_the_compiler(calls, monkeypatch):
+    q, k, v = torch.randn(3, 5, 2, 4, dtype=torch.float64, requires_grad=True)
+    monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
+    out = kernel_attention(q, k, v, projection=torch.randn(8, 4, dtype=torch.float64))
+    (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    assert torch.autograd.grad(grad.sum(), q)[0].isfinite().all()
+    assert len(calls) == 1
+
+
+def test_norms_of_traced_code_take_no_operator(calls, monkeypatch):
+    """For several graphs, whose attention an operator computes."""
+    inputs, nodes = arguments_of('biased').queries, Segments(torch.tensor([3, 4]), None)
+    expected = sums_of_squares(inputs, nodes)
+    used, build = [], state.build_state
+    monkeypatch.setattr(state, 'build_state', lambda *given: used.append(given) or build(*given))
+    torch.testing.assert_close(sums_of_squares(inputs, nodes), expected)
+    monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
+    torch.testing.assert_close(sums_of_squares(inputs, nodes), expected)
+    assert len(used) == 1
+
+
+@pytest.mark.parametrize('order', [None, torch.tensor([3, 0, 2, 6, 1, 5, 4])])
+@pytest.mark.parametrize('dtype', [torch.float64, torch.bfloat16])
+def test_sums_of_squares_of_traced_code(dtype, order, calls):
+    """Those of the operators, for the third graph, which has no nodes, too."""
+    x = torch.randn(7, 6, dtype=dtype, requires_grad=True)
+    weight, bias = (torch.randn(size, dtype=dtype) for size in ((8, 6), (8,)))
+    inputs = KernelInput(x=x, heads=2, kind='biased', weight=weight, bias=bias).aligned()
+    nodes = Segments(torch.tensor([3, 4, 0]), order)
+    expected, actual = sums_of_squares(inputs, nodes), plain.sums_of_squares(inputs, nodes)
+    assert actual.shape == (3, 2)
+    torch.testing.assert_close(actual, expected)
+    grad = torch.randn_like(expected)
+    grads = (torch.autograd.grad(result, x, grad)[0] for result in (actual, expected))
+    torch.testing.assert_close(*grads)
+
+
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_operators_compute_what_modes_watch(norm, calls):
     """Modes of PyTorch that watch or replace operators get those of the package."""
     layer, x = DIFFormerConv(6, 8, use_graph=False, norm=norm), torch.randn(12, 6)
     with FlopCounterMode(display=False) as counter:
         layer(x)
-    assert not calls
     assert any('torch_geometric_lgt' in str(op) for op in counter.get_flop_counts()['Global'])
 
 

@@ -1,11 +1,14 @@
 # The one place that chooses how a call is computed.
 import importlib.util
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.chunked_keys import KeyGrads, Keys
 from torch_geometric_lgt.functional._engine.chunked_queries import Queries, QueryGrads
+from torch_geometric_lgt.functional._engine.custom_op import is_eager
 from torch_geometric_lgt.functional._engine.layout import rows
 from torch_geometric_lgt.functional._engine.sampled import (
     SampledKeyGrads,
@@ -75,11 +78,32 @@ def chunk_rows(inputs: KernelInput, channels: int) -> int:
     return FUSED_ROWS if is_fused(inputs, channels) else rows(inputs)
 
 
+def may_record(tensors: Sequence[Any], nodes: Segments) -> bool:
+    r"""Returns whether formulas that autograd records may take the place of an operator of
+    :obj:`tensors`: in eager mode, and where one graph :meth:`is_traced`. Sizes of several graphs
+    are unknown there."""
+    return is_eager(tensors) or (nodes.sizes.size(0) == 1 and is_traced(tensors[0]))
+
+
+def is_traced(x: Tensor) -> bool:
+    r"""Returns whether :meth:`torch.compile` traces the code for :obj:`x` on a processor. It knows
+    the shapes of tensors; those of an exported program may be any."""
+    is_compiling = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    return is_compiling and x.device.type == 'cpu'
+
+
+def is_traced_small(inputs: KernelInput) -> bool:
+    r"""Returns whether :meth:`torch.compile` traces sums over queries or keys (:meth:`is_traced`)
+    that are so few numbers that autograd may keep them."""
+    numbers = inputs.x.shape[0] * inputs.heads * inputs.channels()
+    return is_traced(inputs.x) and numbers <= plain_elements(inputs, 0)
+
+
 def is_plain(
     queries: KernelInput, keys: KernelInput, channels: int, targets: Segments, sources: Segments
 ) -> bool:
-    r"""Returns whether the attention is computed by formulas that autograd records: in eager mode,
-    without samples, if all features are at most :meth:`plain_elements` numbers. Each of several
+    r"""Returns whether the attention is computed by formulas that autograd records: without
+    samples, if all features are at most :meth:`plain_elements` numbers. Each of several
     graphs counts with the size of the largest. On a processor this may at most double the nodes,
     and features may be twice as many: operators would compute the graphs size by size.
 

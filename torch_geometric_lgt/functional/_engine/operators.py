@@ -1,11 +1,10 @@
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
-from torch_geometric_lgt.functional._engine.arguments import Arguments
+from torch_geometric_lgt.functional._engine import plain
 from torch_geometric_lgt.functional._engine.chunked_keys import Keys
 from torch_geometric_lgt.functional._engine.chunked_queries import Queries
 from torch_geometric_lgt.functional._engine.custom_op import operator
@@ -17,60 +16,18 @@ from torch_geometric_lgt.functional._engine.dispatch import (
 )
 from torch_geometric_lgt.functional._engine.flops import build_flops, pair_flops, read_flops
 from torch_geometric_lgt.functional._engine.layout import count_nodes, fewest_deferred
+from torch_geometric_lgt.functional._engine.operator_arguments import (
+    AttendArguments,
+    BuildArguments,
+    ReadArguments,
+)
 from torch_geometric_lgt.functional._engine.pairwise import PairwiseBackend
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
 from torch_geometric_lgt.functional.segment import Group, Segments, iterate_groups
-from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
 STATE_ELEMENTS = 1 << 20
 MAX_PROGRAMS = (1 << 16) - 1  # of a GPU along its second axis
-
-
-class BuildArguments(Arguments):
-    r"""Holds the arguments of :obj:`build_state`: how keys and values are computed, and which node
-    belongs to which graph."""
-
-    keys: KernelInput
-    values: LinearInput
-    nodes: Segments
-    shares: ClassVar = {'values.x': 'keys.x'}
-
-
-class ReadArguments(Arguments):
-    r"""Holds the arguments of :obj:`read_state`: how queries are computed, which node belongs to
-    which graph, and two results of :obj:`build_state`."""
-
-    queries: KernelInput
-    nodes: Segments
-    sums: Differentiable
-    maximum: Tensor
-
-
-class AttendArguments(Arguments):
-    r"""Holds the arguments of :obj:`attend`: how queries, keys and values are computed, and which
-    node belongs to which graph.
-
-    :obj:`factor` ``[B, H, M]`` multiplies the features of the states (sums over all keys of a
-    graph) before queries read them. If :obj:`store_states`, the states without this factor are
-    outputs, which the backward pass uses; otherwise it builds them again.
-    """
-
-    queries: KernelInput
-    targets: Segments
-    keys: KernelInput
-    values: LinearInput
-    sources: Segments
-    factor: DifferentiableOrNone
-    store_states: bool
-    shares: ClassVar = {'keys.x': 'queries.x', 'values.x': 'keys.x'}
-
-    def groups(self) -> Iterator[Group]:
-        r"""Yields groups of graphs that are computed together, with chunks of the positions of
-        targets, then of sources."""
-        width = self.keys.rank() * (self.values.channels(self.keys.heads) + 1)
-        lengths = self.queries.x.size(0), self.keys.x.size(0)
-        return iterate_state_groups(self.keys, width, lengths, self.targets, self.sources)
 
 
 def scaled_sums(sums: Tensor, factor: Tensor | None, graphs: Tensor) -> Tensor:
@@ -94,6 +51,15 @@ def iterate_state_groups(
     max_graphs = max(1, min(max_states, MAX_PROGRAMS // inputs.heads))
     rows = chunk_rows(inputs, width // inputs.rank() - 1)
     return iterate_groups(rows, max_graphs, lengths, *axes)
+
+
+def attend_groups(arguments: AttendArguments) -> Iterator[Group]:
+    r"""Yields groups of graphs that are computed together, with chunks of the positions of targets,
+    then of sources."""
+    keys, values = arguments.keys, arguments.values
+    width = keys.rank() * (values.channels(keys.heads) + 1)
+    lengths = arguments.queries.x.size(0), keys.x.size(0)
+    return iterate_state_groups(keys, width, lengths, arguments.targets, arguments.sources)
 
 
 def pairwise_backend(
@@ -183,16 +149,26 @@ def _(arguments: ReadArguments):
     return empty_read(arguments.queries, arguments.sums.shape[3] // arguments.queries.rank() - 1)
 
 
+def empty_attend(arguments: AttendArguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r"""Returns uninitialized tensors for the results of :meth:`attend`."""
+    values = arguments.values
+    num_states = arguments.sources.sizes.shape[0] if arguments.store_states else 0
+    state = Keys(arguments.keys, values).empty_state(num_states)
+    return *empty_read(arguments.queries, values.channels(arguments.queries.heads)), *state[:2]
+
+
 @operator(AttendArguments, returns=('out', 'denominator', 'sums', 'maximum'))
 def attend(arguments: AttendArguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""Computes the attention outputs of all queries over the keys of their graphs, some graphs at
-    a time to bound memory.
+    a time to bound memory. Small graphs (:meth:`is_plain`) are computed at once.
 
     Returns:
         The outputs ``[N_t, H * D]`` and denominators ``[N_t, H * K]``, then the sums
         ``[B, H, M, W]`` and maxima ``[B, H, M]`` of the states, which are empty unless
-        :obj:`store_states`
+        :obj:`store_states`. Only the outputs are set for small graphs.
     """
+    if arguments.is_plain():
+        return plain.attend(arguments), *empty_attend(arguments)[1:]
     query_inputs, key_inputs = arguments.queries, arguments.keys
     values, factor = arguments.values, arguments.factor
     channels = values.channels(query_inputs.heads)
@@ -201,7 +177,7 @@ def attend(arguments: AttendArguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     out, denominator = empty_read(query_inputs, channels)
     num_states = arguments.sources.sizes.numel() if arguments.store_states else 0
     sums, maximum, _ = keys.empty_state(num_states)
-    for group in arguments.groups():
+    for group in attend_groups(arguments):
         graphs, (targets, sources) = group
         pairs = pairwise_backend(queries, keys, group, factor)
         if pairs is not None:
@@ -217,6 +193,8 @@ def attend(arguments: AttendArguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 @attend.backward(outputs=('out',), saved=('denominator', 'sums', 'maximum'))
 def _(arguments: AttendArguments, grad, saved):
+    if arguments.is_plain():
+        return plain.attend_grads(arguments, grad.out)
     query_inputs, key_inputs = arguments.queries, arguments.keys
     values, factor = arguments.values, arguments.factor
     channels = values.channels(query_inputs.heads)
@@ -224,7 +202,7 @@ def _(arguments: AttendArguments, grad, saved):
     shared = queries.grad.x if key_inputs.x is query_inputs.x else None
     keys = backend_of(key_inputs, channels).key_grads(key_inputs, values, shared)
     grad_factor = None if factor is None else torch.zeros_like(factor)
-    for group in arguments.groups():
+    for group in attend_groups(arguments):
         graphs, (targets, sources) = group
         pairs = pairwise_backend(queries, keys, group, factor)
         if pairs is not None:
@@ -249,12 +227,7 @@ def _(arguments: AttendArguments, grad, saved):
     }
 
 
-@attend.fake
-def _(arguments: AttendArguments):
-    values = arguments.values
-    num_graphs = arguments.sources.sizes.shape[0]
-    state = Keys(arguments.keys, values).empty_state(num_graphs if arguments.store_states else 0)
-    return *empty_read(arguments.queries, values.channels(arguments.queries.heads)), *state[:2]
+attend.fake(empty_attend)
 
 
 def count_deferred(keys: KernelInput, values: LinearInput, sizes: Tensor) -> tuple[int, int]:

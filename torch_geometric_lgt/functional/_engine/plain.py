@@ -14,16 +14,16 @@ from torch_geometric_lgt.functional._engine.custom_op import refuse_second_order
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
 from torch_geometric_lgt.functional._engine.features import guarded, largest, scaled
 from torch_geometric_lgt.functional._engine.layout import both_masks, join, split
-from torch_geometric_lgt.functional._engine.operators import AttendArguments
-from torch_geometric_lgt.functional.feature_maps import UnitRows
+from torch_geometric_lgt.functional._engine.operator_arguments import AttendArguments
+from torch_geometric_lgt.functional.feature_maps import to_unit_rows
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
-    convert,
     inverse_of,
     without_autocast,
 )
 from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.functional.tracing import recording
 
 
 class Positions(NamedTuple):
@@ -58,10 +58,13 @@ def positions(nodes: Segments, x: Tensor) -> Positions:
     r"""Returns the positions of the nodes with the features :obj:`x` ``[N, F]``; :obj:`nodes` says
     which belongs to which graph."""
     (sizes, order), num_nodes = nodes, x.size(0)
+    num_graphs = sizes.size(0)
     least = largest = num_nodes
-    if sizes.numel() > 1:
+    if num_graphs > 1:
         least, largest = torch.stack(sizes.aminmax()).tolist()
-    if order is None and largest * sizes.numel() == num_nodes:
+        if order is not None and bool((order[1:] > order[:-1]).all()):
+            order = None  # of nodes that compiled code has sorted without need
+    if order is None and largest * num_graphs == num_nodes:
         return Positions()
     offset = torch.arange(largest, device=sizes.device)
     last = (sizes - 1).clamp(min=0)[:, None]
@@ -90,10 +93,32 @@ def attend(arguments: AttendArguments) -> Tensor:
     return out if out.dtype == x.dtype else out.to(x.dtype)
 
 
+def attend_grads(arguments: AttendArguments, grad: Tensor) -> dict[str, Any]:
+    r"""Computes the gradients of the arguments of :meth:`attend` for the gradient :obj:`grad` of
+    its outputs, which are computed again: a dict by argument name, with a dict for a record."""
+    values, slots = arguments.pack(), arguments.slots
+    chosen = [
+        i for i, slot in enumerate(slots) if slot.has_gradient and isinstance(values[i], Tensor)
+    ]
+    inputs = [values[i] for i in chosen]
+    with recording():
+        for i in chosen:
+            values[i] = values[i].detach().requires_grad_()
+        leaves = [values[i] for i in chosen]
+        out = attend(arguments.unpack(values))
+        grads = torch.autograd.grad(out, leaves, grad, materialize_grads=True)
+    found: dict[str, Any] = {}
+    for i, x, gradient in zip(chosen, inputs, grads, strict=True):
+        field, _, name = slots[i].path.partition('.')
+        gradient = torch.empty_like(x).copy_(gradient)  # with the strides of the input
+        (found.setdefault(field, {}) if name else found)[name or field] = gradient
+    return found
+
+
 def _attend_positions(arguments: AttendArguments, targets: Positions, sources: Positions) -> Tensor:
     r"""Computes the outputs ``[B * n, H * D]`` at all positions of the targets."""
     queries, keys, values = arguments.queries, arguments.keys, arguments.values
-    num_graphs, heads = arguments.sources.sizes.size(0), keys.heads
+    num_graphs, heads, kind = arguments.sources.sizes.size(0), keys.heads, keys.map
     query_x = targets.take(queries.x)
     is_shared = keys.x is queries.x and targets is sources
     key_x = query_x if is_shared else sources.take(keys.x)
@@ -101,16 +126,18 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
     v = _evaluate(values, value_x, num_graphs, heads).transpose(1, 2)
     key_feature, maximum = _key_features(keys, key_x, num_graphs, sources)
     num_nodes = query_x.size(0) // num_graphs, key_x.size(0) // num_graphs
-    by_pairs = is_paired(keys, v.size(3), max(num_nodes), *num_nodes)
+    # a graph that is traced may have any number of nodes
+    is_traced = torch.compiler.is_compiling()
+    by_pairs = not is_traced and is_paired(keys, v.size(3), max(num_nodes), *num_nodes)
     log, value = _log_features(queries, query_x, num_graphs)
     masks = both_masks(
         _mask(queries, targets, num_graphs), _mask(keys, sources, num_graphs), *num_nodes
     )
-    if keys.map.has_finite_logits and masks is None and queries.self_value is None:
+    if kind.has_finite_logits and masks is None and queries.self_value is None:
         mean = _pair_mean if by_pairs else _state_mean
         out = mean(cast(Tensor, log), maximum, key_feature, v, sources.is_repeated is not None)
     else:
-        if keys.map.is_exponential:
+        if kind.is_exponential:
             log = maximum if log is None else log + maximum
             value = scaled(log, value, largest(log, -1))
         query_feature = cast(Tensor, value).transpose(1, 2)
@@ -118,16 +145,27 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
         factor = _factor(arguments)
         numerator, denominator = sums(query_feature, key_feature, v, masks, factor)
         num_keys = 0
-        if keys.map.has_constant:
+        if kind.has_constant:
             num_keys, total = _constant_sums(arguments, sources, v)
             numerator, denominator = numerator.add_(total), denominator.add_(num_keys)
         if queries.self_value is not None:
             self_value = targets.take(queries.self_value).to(v.dtype)
             numerator = numerator.add_(_split(self_value, num_graphs, heads).transpose(1, 2))
         out = numerator * inverse_of(guarded(denominator, queries, num_keys))
-    if out.requires_grad:
+    if not is_traced and out.requires_grad:
         out.register_hook(refuse_second_order('attend', arguments.pack))
     return join(out)
+
+
+def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
+    r"""Computes the sums of squares ``[B, H]`` of the queries or keys of each graph."""
+    part = LinearInput(x=inputs.x, weight=inputs.weight, bias=inputs.bias)
+    with without_autocast(inputs.x.device.type):
+        x = part.output()
+        squares = x.double().square().unflatten(1, (inputs.heads, -1)).sum(2)
+    sizes, order = nodes
+    squares = squares if order is None else squares[order]
+    return torch.segment_reduce(squares, 'sum', lengths=sizes, unsafe=True).to(x.dtype)
 
 
 def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
@@ -141,7 +179,7 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
             x = x.masked_fill(places.is_repeated, 0)
         # sums of many squares; not every device has double precision
         dtype = None if x.device.type == 'mps' else torch.double
-        unit = UnitRows.apply(x.transpose(1, 2).flatten(2), dtype).unflatten(2, x.shape[1::2])
+        unit = to_unit_rows(x.transpose(1, 2).flatten(2), dtype).unflatten(2, x.shape[1::2])
         x = unit.transpose(1, 2).flatten(2).flatten(0, 1)
     x = x if places.of_node is None else x.index_select(0, places.of_node)
     return replace(inputs, x=x, weight=None, bias=None)
@@ -155,7 +193,7 @@ def _split(x: Tensor, num_graphs: int, heads: int) -> Tensor:
 def _evaluate(inputs: KernelInput | LinearInput, x: Tensor, num_graphs: int, heads: int) -> Tensor:
     r"""Evaluates the linear part of :obj:`inputs` at the rows :obj:`x` ``[B * n, F]`` of its input.
     Returns queries, keys or values ``[B, n, H, C]``."""
-    x = cast(Tensor, convert(x, compute_dtype(x.dtype)))
+    x = x.to(compute_dtype(x.dtype))
     if inputs.weight is not None:
         x = linear(x, inputs.weight, inputs.bias)
     return _split(x, num_graphs, heads)
@@ -167,20 +205,20 @@ def _log_features(
     r"""Computes the two results of :meth:`Map.log_features`, ``[B, n, H, M]`` or broadcast to it,
     for the rows :obj:`x` ``[B * n, F]`` of the input of queries or keys. A constant feature is
     left out."""
-    x = _evaluate(inputs, x, num_graphs, inputs.heads)
+    x, kind = _evaluate(inputs, x, num_graphs, inputs.heads), inputs.map
     projection = inputs.projection
     factor = inputs.data_normalizer if projection is not None else 1.0
     if projection is None and inputs.data_normalizer != 1.0:
         x = x * inputs.data_normalizer
     squared = None
-    if is_key and inputs.map.is_exponential:
+    if is_key and kind.is_exponential:
         squared = x.square().sum(-1, keepdim=True)
         squared = squared if factor == 1.0 else squared * factor**2
     if projection is not None and factor != 1.0:  # it has fewer numbers than queries or keys
         projection = projection * factor
     if inputs.head_projection is not None:
         x = (x.transpose(1, 2) @ inputs.head_projection.transpose(1, 2)).transpose(1, 2)
-    return inputs.map.without_constant.log_features(x, projection, inputs.power, squared)
+    return kind.without_constant.log_features(x, projection, inputs.power, squared)
 
 
 def _key_features(

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine import operators, plain
-from torch_geometric_lgt.functional._engine.custom_op import is_eager, reverse_mode_only
-from torch_geometric_lgt.functional._engine.dispatch import is_fused, is_plain
+from torch_geometric_lgt.functional._engine.custom_op import reverse_mode_only
+from torch_geometric_lgt.functional._engine.dispatch import is_fused, may_record
 from torch_geometric_lgt.functional.attention.state import check_fit
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
@@ -201,8 +201,7 @@ def attend(
         store_states=stores_states(keys, values, sources),
     )
     tensors = arguments.pack()
-    channels = values.channels(keys.heads)
-    if is_eager(tensors) and is_plain(queries, keys, channels, targets, sources):
+    if may_record(tensors, sources) and arguments.is_plain():
         reverse_mode_only(*tensors)
         return plain.attend(arguments)
     return operators.attend(arguments)[0]

@@ -9,8 +9,8 @@ from torch.nn.functional import linear
 
 from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional._engine import plain
-from torch_geometric_lgt.functional._engine.custom_op import is_eager, reverse_mode_only
-from torch_geometric_lgt.functional._engine.dispatch import is_plain, saves_products
+from torch_geometric_lgt.functional._engine.custom_op import reverse_mode_only
+from torch_geometric_lgt.functional._engine.dispatch import is_plain, may_record, saves_products
 from torch_geometric_lgt.functional.attention.gram import gram_read, gram_state
 from torch_geometric_lgt.functional.attention.kernel import attend, check_alike, node_pair
 from torch_geometric_lgt.functional.attention.state import (
@@ -196,13 +196,15 @@ class LinearForm(NamedTuple):
 
     def is_small(self, sources: Segments, targets: Segments) -> bool:
         r"""Returns whether an attention with Frobenius norms is computed by formulas that autograd
-        records: in eager mode, for small graphs (:meth:`is_plain`), unless products of columns take
-        less time."""
+        records (:meth:`may_record`): for small graphs (:meth:`is_plain`), unless products of
+        columns take less time."""
         queries = self.queries.inputs
         parts = queries, self.keys, self.values
         tensors = [tensor for part in parts for tensor in (part.x, part.weight, part.bias)]
         channels = self.values.channels(self.keys.heads)
-        if not is_eager(tensors) or (self.affine(sources) and not saves_products(queries)):
+        if not may_record(tensors, sources) or (
+            self.affine(sources) and not saves_products(queries)
+        ):
             return False
         return is_plain(queries, self.keys, channels, targets, sources)
 

@@ -15,7 +15,8 @@ from torch_geometric_lgt.distributed import (
     count_from_parts,
     count_parts,
 )
-from torch_geometric_lgt.functional._engine import operators
+from torch_geometric_lgt.functional._engine import operators, plain
+from torch_geometric_lgt.functional._engine.dispatch import is_traced_small
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     LinearInput,
@@ -540,10 +541,12 @@ def read_state(state: AttentionState, queries: KernelInput, nodes: Segments) -> 
 def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
     r"""Computes the sums of squares ``[B, H]`` of the queries or keys of each graph. It builds a
     state (sums over all keys of a graph) without values."""
-    plain = replace(
+    if is_traced_small(inputs):
+        return plain.sums_of_squares(inputs, nodes)
+    keys = replace(
         inputs, mask=None, projection=None, kind='values', noise=None, samples=1, self_value=None
     )
-    return build_state(plain, no_values(plain), nodes).squares
+    return build_state(keys, no_values(keys), nodes).squares
 
 
 def check_mergeable(name: str, value: AttentionState, state: AttentionState, fix: str = '') -> None:
