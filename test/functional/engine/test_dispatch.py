@@ -66,6 +66,8 @@ def test_traced_code_of_a_processor(trace):
         assert is_traced(x) is expected
     trace(True)
     assert not is_traced(x.to('meta'))
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        assert not is_traced(x)
 
 
 def test_formulas_of_one_graph_are_recorded_where_code_is_traced(trace):

@@ -344,6 +344,22 @@ def test_traced_code_of_one_small_graph_has_no_operators(name, calls, constants)
     assert several <= {str(node.target) for node in program.graph.nodes}
 
 
+@pytest.mark.compiled
+@pytest.mark.parametrize('batch', ['one', 'equal'])
+@pytest.mark.parametrize('name', ['simplex', 'difformer-frobenius'])
+def test_compiled_gradients_under_autocast(name, batch, calls):
+    """In single precision, as in eager mode. PyTorch traces the backward pass under autocast."""
+    layer, found = LAYERS[name](), []
+    options = {'batch': BATCHES[batch], 'batch_size': None if batch == 'one' else 4}
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')
+    for each in (layer, compiled):
+        x = torch.linspace(-1, 1, 72).view(12, 6).requires_grad_()
+        with torch.autocast('cpu', dtype=torch.bfloat16):
+            out = each(x, **options)
+        found.append({'out': out, **gradients(out.float().sin().sum(), {'x': x})})
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize('name', LAYERS)
 def test_traced_formulas_compute_what_others_compute(name, calls, monkeypatch):
     """By sums over the keys, for any number of nodes, and with gradients of gradients."""

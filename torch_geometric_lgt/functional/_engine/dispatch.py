@@ -87,9 +87,11 @@ def may_record(tensors: Sequence[Any], nodes: Segments) -> bool:
 
 def is_traced(x: Tensor) -> bool:
     r"""Returns whether :meth:`torch.compile` traces the code for :obj:`x` on a processor. It knows
-    the shapes of tensors; those of an exported program may be any."""
-    is_compiling = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
-    return is_compiling and x.device.type == 'cpu'
+    the shapes of tensors; those of an exported program may be any. Autocast counts as not traced,
+    for the backward pass of compiled code would run in half precision, too."""
+    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return False
+    return x.device.type == 'cpu' and not torch.is_autocast_enabled('cpu')
 
 
 def is_traced_small(inputs: KernelInput) -> bool:
