@@ -240,9 +240,12 @@ def unit_rows_grad(unit: Tensor, inverse: Tensor, grad: Tensor) -> Tensor:
 
 
 def to_unit_rows(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    r"""Returns the first result of :meth:`unit_rows`, recorded by autograd."""
-    if torch.compiler.is_compiling():  # which joins the passes
-        return unit_rows(x, dtype)[0]
+    r"""Returns the first result of :meth:`unit_rows`, recorded by autograd. Where
+    :meth:`torch.compile` traces the code, it joins the passes of the gradient; rows are divided by
+    their largest entry first, so that no product in it overflows."""
+    if torch.compiler.is_compiling():
+        peak = x.detach().abs().amax(-1, keepdim=True)
+        return unit_rows(x / peak.masked_fill(peak == 0, 1), dtype)[0]
     return cast(Tensor, UnitRows.apply(x, dtype))
 
 

@@ -34,8 +34,9 @@ def test_positions_of_two_graphs_of_which_one_has_no_nodes():
     assert found.is_repeated[..., 0, 0].tolist() == [[True] * 3, [False] * 3]
     assert found.of_node.tolist() == [3, 4, 5]
     assert found.is_empty[:, 0].tolist() == [True] * 3 + [False] * 3
-    equal = plain.positions(Segments(torch.tensor([2, 2]), None), torch.ones(4, 2))
-    assert equal == plain.Positions()
+    for order in (None, torch.arange(4)):  # compiled code sorts nodes that are sorted
+        equal = plain.positions(Segments(torch.tensor([2, 2]), order), torch.ones(4, 2))
+        assert equal == plain.Positions()
 
 
 @pytest.fixture
@@ -300,18 +301,21 @@ def test_operators_compute_small_graphs_by_formulas(name, batch, calls, constant
 
 
 def test_gradients_have_the_strides_of_their_inputs(calls):
-    """As compiled code expects them, also those of inputs that do not change the outputs."""
+    """As compiled code expects them, and other results are empty."""
     matrices = torch.randn(2, 3, 3, dtype=torch.double).transpose(1, 2)
     call = arguments_of('softmax', torch.eye(3).double())
     call = replace(call, keys=replace(call.keys, head_projection=matrices))
     call = replace(call, queries=replace(call.queries, head_projection=matrices, weight=None))
     out, *results = operators.attend(call)
+    assert [tuple(result.shape) for result in results] == [(7, 2), (0, 2, 3, 4), (0, 2, 3)]
+    stored = operators.attend(replace(call, store_states=True))[2:]
+    assert [tuple(result.shape) for result in stored] == [(2, 2, 3, 4), (2, 2, 3)]
     found = operators.attend.gradient(torch.ones_like(out), *results, *call.pack())
     slots = [slot for slot in call.slots if slot.has_gradient]
     by_path = dict(zip((slot.path for slot in slots), found, strict=True))
     assert by_path['keys.head_projection'].stride() == matrices.stride() == (9, 1, 3)
     assert by_path['keys.x'].stride() == (6, 1)
-    assert len(calls) == 2
+    assert len(calls) == 3
 
 
 def operators_of(function, *inputs):

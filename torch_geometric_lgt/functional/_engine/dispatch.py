@@ -98,7 +98,7 @@ def is_traced_small(inputs: KernelInput) -> bool:
     r"""Returns whether :meth:`torch.compile` traces sums over queries or keys (:meth:`is_traced`)
     that are so few numbers that autograd may keep them."""
     numbers = inputs.x.shape[0] * inputs.heads * inputs.channels()
-    return is_traced(inputs.x) and numbers <= plain_elements(inputs, 0)
+    return is_traced(inputs.x) and numbers <= PLAIN_ELEMENTS['cpu']
 
 
 def is_plain(

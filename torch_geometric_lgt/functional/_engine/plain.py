@@ -106,7 +106,7 @@ def attend_grads(arguments: AttendArguments, grad: Tensor) -> dict[str, Any]:
             values[i] = values[i].detach().requires_grad_()
         leaves = [values[i] for i in chosen]
         out = attend(arguments.unpack(values))
-        grads = torch.autograd.grad(out, leaves, grad, materialize_grads=True)
+        grads = torch.autograd.grad(out, leaves, grad)
     found: dict[str, Any] = {}
     for i, x, gradient in zip(chosen, inputs, grads, strict=True):
         field, _, name = slots[i].path.partition('.')
@@ -165,7 +165,7 @@ def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
         squares = x.double().square().unflatten(1, (inputs.heads, -1)).sum(2)
     sizes, order = nodes
     squares = squares if order is None else squares[order]
-    return torch.segment_reduce(squares, 'sum', lengths=sizes, unsafe=True).to(x.dtype)
+    return torch.segment_reduce(squares, 'sum', lengths=sizes).to(x.dtype)
 
 
 def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
