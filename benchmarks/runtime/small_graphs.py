@@ -1,12 +1,13 @@
-r"""Measures calls whose overhead counts: one small graph, and a batch of molecules.
+r"""Measures calls whose overhead counts: small graphs, and batches of them.
 
 python -m benchmarks.runtime.small_graphs           # write runtime/small-graphs-*.json, the table
 python -m benchmarks.runtime.small_graphs --table   # only write the table of results
 
 ``call`` is kernel attention with four heads on one graph of 16 nodes, eager and compiled, beside a
-linear layer. ``molecules`` is a GPS block on 128 graphs of 25 nodes, with this package's attention,
-eager and compiled, and with both attentions of PyG. ``unequal-molecules`` is the same with graphs
-of 15 to 35 nodes. All methods of a case run in turn in one process.
+linear layer; ``citations`` is the same on as many nodes as Cora has. ``molecules`` is a GPS block
+on 128 graphs of 25 nodes, with this package's attention, eager and compiled, and with both
+attentions of PyG. ``unequal-molecules`` is the same with graphs of 15 to 35 nodes. All methods of a
+case run in turn in one process.
 """
 
 import argparse
@@ -31,14 +32,14 @@ from benchmarks.runtime.measure import fresh, seconds
 from torch_geometric_lgt.nn import GPSConv, KernelAttentionConv
 
 CHANNELS, HEADS = 64, 4
-NODES, GRAPHS, MOLECULE, BONDS = 16, 128, 25, 54
+GRAPHS, BONDS = 128, 54
 WARM, CALLS = 3, 10
 Forward = Callable[[], Tensor]
 
 
-def call() -> dict[str, Forward]:
+def call(nodes: int) -> dict[str, Forward]:
     torch.manual_seed(0)
-    x = torch.randn(NODES, CHANNELS, requires_grad=True)
+    x = torch.randn(nodes, CHANNELS, requires_grad=True)
     conv, linear = KernelAttentionConv(CHANNELS, CHANNELS, HEADS), Linear(CHANNELS, CHANNELS)
     compiled = torch.compile(conv, dynamic=True)
     return {
@@ -48,7 +49,7 @@ def call() -> dict[str, Forward]:
     }
 
 
-def molecules(least: int = MOLECULE, most: int = MOLECULE) -> dict[str, Forward]:
+def molecules(least: int, most: int) -> dict[str, Forward]:
     r"""Returns the methods for graphs of :obj:`least` to :obj:`most` nodes."""
     torch.manual_seed(0)
     sizes = torch.randint(least, most + 1, (GRAPHS,))
@@ -76,15 +77,13 @@ def molecules(least: int = MOLECULE, most: int = MOLECULE) -> dict[str, Forward]
 
 
 CASES = {
-    'call': call,
-    'molecules': molecules,
+    'call': lambda: call(16),
+    'citations': lambda: call(2708),
+    'molecules': lambda: molecules(25, 25),
     'unequal-molecules': lambda: molecules(15, 35),
 }
 # The peer of the ratios of a case.
-PEERS = {
-    'call': 'linear layer',
-    **dict.fromkeys(('molecules', 'unequal-molecules'), 'pyg multihead'),
-}
+PEERS = {name: 'pyg multihead' if 'molecules' in name else 'linear layer' for name in CASES}
 KINDS = {'forward': 'forward', 'forward_backward': 'forward and backward'}
 
 
