@@ -83,11 +83,11 @@ def positions(nodes: Segments, x: Tensor) -> Positions:
 def attend(arguments: AttendArguments) -> Tensor:
     r"""Computes the attention outputs ``[N_t, H * D]`` of all queries over the keys of their
     graphs, as :meth:`operators.attend` does."""
-    x = arguments.queries.x
+    x, of_query, of_key = arguments.queries.x, arguments.targets, arguments.sources
+    same = of_query.sizes is of_key.sizes and of_query.order is of_key.order
     with without_autocast(x.device.type):
-        sources = positions(arguments.sources, arguments.keys.x)
-        same = arguments.targets is arguments.sources
-        targets = sources if same else positions(arguments.targets, x)
+        sources = positions(of_key, arguments.keys.x)
+        targets = sources if same else positions(of_query, x)
         out = _attend_positions(arguments, targets, sources)
         out = out if targets.of_node is None else out.index_select(0, targets.of_node)
     return out if out.dtype == x.dtype else out.to(x.dtype)
