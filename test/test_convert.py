@@ -251,6 +251,8 @@ def test_what_does_not_fit_is_named():
         from_difformer({'convs.0.Wq.weight': torch.ones(16, 8)})
     with pytest.raises(ValueError, match=r'no other parameters .* .got convs.0.b, bias.'):
         from_difformer({'convs.0.b': torch.ones(1), 'fcs.0.bias': torch.ones(1), 'bias': X})
+    with pytest.raises(ValueError, match=r"; a model of this package takes these by 'load_state_d"):
+        from_difformer(DIFFormer(6, 8, 3).state_dict())
     with pytest.raises(ValueError, match=r"without 'use_init' .got graph_conv.convs.1.W.weight"):
         from_sgformer({'graph_conv.convs.1.W.weight': torch.ones(8, 16)})
     for weight, names in ((1.0, ['Wv']), (0.5, ['Wk'])):

@@ -324,6 +324,11 @@ def test_attributes_of_a_graph_that_changed_are_found():
         check_fresh(bipartite, [SVDEncoding(2)])
 
 
+def test_graph_and_transforms_in_the_wrong_order():
+    with pytest.raises(TypeError, match=r"'data' must be a Data .* \(got NodeDegree\); transforms"):
+        check_fresh(NodeDegree(), Data(edge_index=torch.zeros(2, 1, dtype=torch.long)))
+
+
 def test_columns_of_x_are_fresh_where_they_were_appended():
     """Applied again, the transforms append them again."""
     transforms = [LaplacianPE(2, attr_name=None), NodeDegree(None), SVDEncoding(3, None)]

@@ -235,9 +235,11 @@ def _renamed(state_dict: Mapping[str, Tensor], rules: Rules) -> dict[str, Tensor
             if re.fullmatch(r'convs\.\d+\.lin_query\.weight', match.expand(new)):
                 _check_square(name, value, 'be of a model with one head')
     if unknown:
+        is_ours = 'lin_in.weight' in unknown
+        hint = "; a model of this package takes these by 'load_state_dict'" if is_ours else ''
         raise ValueError(
             "'state_dict' must have no other parameters than the model that the function converts "
-            f'(got {", ".join(unknown)})'
+            f'(got {", ".join(unknown)}){hint}'
         )
     return renamed
 

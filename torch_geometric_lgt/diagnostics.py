@@ -255,6 +255,7 @@ def check_fresh(data: Data | HeteroData, transforms: Callable | Sequence[Callabl
             its result would differ.
 
     Raises:
+        TypeError: If :obj:`data` is not a graph.
         ValueError: If an attribute is missing or differs. The error names the first such attribute.
 
     Example:
@@ -271,6 +272,11 @@ def check_fresh(data: Data | HeteroData, transforms: Callable | Sequence[Callabl
         ...
         ValueError: 'degree' is not what NodeDegree('degree') adds to this graph...
     """
+    if not isinstance(data, Data | HeteroData):
+        raise TypeError(
+            f"'data' must be a Data or HeteroData object (got {type(data).__name__}); transforms "
+            'are the second argument'
+        )
     if isinstance(transforms, Compose):
         transforms = transforms.transforms
     for transform in [transforms] if callable(transforms) else transforms:

@@ -293,6 +293,15 @@ def test_a_broken_write_leaves_nothing(tmp_path, monkeypatch):
         MappedGraph(tmp_path / 'graph')
 
 
+def test_a_file_is_no_folder_and_a_tensor_no_attributes(tmp_path):
+    (tmp_path / 'file').touch()
+    with pytest.raises(FileNotFoundError, match="'folder' must hold a graph that 'write_graph' wr"):
+        MappedGraph(tmp_path / 'file')
+    with pytest.raises(TypeError, match=r"'attributes' must be a dictionary .* \(got Tensor\)"):
+        write_graph(tmp_path / 'graph', EDGES, N, torch.ones(N, 2))
+    assert [path.name for path in tmp_path.iterdir()] == ['file']
+
+
 def test_node_attributes_are_items(tmp_path):
     graph = MappedGraph(write_graph(tmp_path / 'graph', EDGES, N, {'x': X}))
     message = r"'MappedGraph' has no attribute '{}'; read a node attribute as graph\['x'\], one of"

@@ -98,7 +98,7 @@ def description(folder: Path) -> dict[str, ArrayFile]:
     the files, and returns an :class:`ArrayFile` for each name.
 
     Raises:
-        FileNotFoundError: If the folder has no description.
+        FileNotFoundError: If the folder has no description, or is a file.
         ValueError: If the description is of another version or damaged, a file is missing or has
             another length, or the pointers do not fit the edges.
     """
@@ -108,7 +108,7 @@ def description(folder: Path) -> dict[str, ArrayFile]:
             content = json.loads(file.read())
         version, listed = content['version'], content['files']
         fits = version != VERSION or content['sha256'] == _checksum(listed)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         message = "'folder' must hold a graph that 'write_graph' wrote"
         raise FileNotFoundError(error.errno, message, str(path)) from error
     except (KeyError, RecursionError, TypeError, ValueError) as error:

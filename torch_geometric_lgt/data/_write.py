@@ -49,6 +49,7 @@ def write_graph(
         The folder.
 
     Raises:
+        TypeError: If :obj:`attributes` is not a dictionary.
         ValueError: If the folder is not empty or another process writes it. If :obj:`edge_index` is
             not ``[2, E]`` of an integer dtype, :obj:`num_nodes` is negative or not a whole number,
             or an edge names a node that does not exist. If an attribute has another number of rows
@@ -65,6 +66,11 @@ def write_graph(
         MappedGraph(4 nodes, 8 edges, attributes=['x'])
     """
     check_whole('num_nodes', num_nodes, 0)
+    if not isinstance(attributes, Mapping | None):
+        raise TypeError(
+            "'attributes' must be a dictionary of node attributes, such as {'x': x} (got "
+            f'{type(attributes).__name__})'
+        )
     folder, edges = Path(folder), _array(edge_index, "'edge_index'")
     arrays = {
         name: _array(value, f"'attributes' {name!r}") for name, value in (attributes or {}).items()
