@@ -17,7 +17,7 @@ from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 sys.path.append(str(Path(__file__).parent))  # processes import the modules here that they run
-from constants import set_constants
+from constants import BY_OPERATORS, set_constants
 
 # The fork server imports these once, whichever test starts the first process.
 PACKAGE = [
@@ -110,6 +110,15 @@ def _afresh(request) -> None:
 def constants(monkeypatch):
     """Sets constants of the package for one test by their names: ``constants(gram_chunk=30)``."""
     return partial(set_constants, monkeypatch.setattr)
+
+
+@pytest.fixture(autouse=True)
+def _by_operators(request, constants) -> None:
+    """In test/functional operators compute small graphs, as large ones, unless a test changes it.
+
+    A conftest.py there would be forgotten by pytest 9 when it comes back to that folder."""
+    if Path(__file__).parent / 'functional' in request.path.parents:
+        constants(plain_elements=BY_OPERATORS)
 
 
 @pytest.fixture(scope='session')
