@@ -105,9 +105,9 @@ def is_plain(
     queries: KernelInput, keys: KernelInput, channels: int, targets: Segments, sources: Segments
 ) -> bool:
     r"""Returns whether the attention is computed by formulas that autograd records: without
-    samples, if all features are at most :meth:`plain_elements` numbers. Each of several
-    graphs counts with the size of the largest. On a processor this may at most double the nodes,
-    and features may be twice as many: operators would compute the graphs size by size.
+    samples, if all features are at most :meth:`plain_elements` numbers. Each of several graphs
+    counts with the size of the largest. On a processor this may at most double the nodes, and
+    features may be twice as many: operators would compute the graphs size by size.
 
     Args:
         queries (KernelInput): How queries are computed.

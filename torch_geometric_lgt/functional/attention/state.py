@@ -540,7 +540,8 @@ def read_state(state: AttentionState, queries: KernelInput, nodes: Segments) -> 
 
 def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
     r"""Computes the sums of squares ``[B, H]`` of the queries or keys of each graph. It builds a
-    state (sums over all keys of a graph) without values."""
+    state (sums over all keys of a graph) without values, except for few numbers in code that
+    :meth:`torch.compile` traces (:meth:`is_traced_small`)."""
     if is_traced_small(inputs):
         return plain.sums_of_squares(inputs, nodes)
     keys = replace(
