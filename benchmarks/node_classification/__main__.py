@@ -31,6 +31,7 @@ from benchmarks.common.names import unknown
 from benchmarks.common.results import read_results
 from benchmarks.common.scripts import run_script, source, variant_name
 from benchmarks.common.seeds import with_progress
+from benchmarks.node_classification.attentions import REPLACEMENTS
 from benchmarks.node_classification.datasets import add_dataset, add_protocol
 from benchmarks.node_classification.models import OURS
 from benchmarks.node_classification.overrides import apply_overrides
@@ -53,8 +54,10 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
     args = parser.parse_args(argv)
     plans = make_plans(parser, args)
     attentions = {plan.config['options'].get('attention', 'simple') for plan in plans}
-    if args.pictures and args.model == 'sgformer' and attentions != {'simple'}:
-        parser.error('--pictures needs the attention of SGFormer, which options.attention replaces')
+    if args.pictures and args.model in REPLACEMENTS and attentions != {'simple'}:
+        parser.error(
+            f'--pictures needs the attention of {args.model}, which options.attention replaces'
+        )
     return args, plans
 
 

@@ -1,4 +1,4 @@
-r"""Defines the attentions that replace SGFormer's, for its ablation."""
+r"""Defines what replaces the attention of SGFormer and DIFFormer, for their ablations."""
 
 # N nodes, D channels, H heads.
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from torch_geometric.nn import GATConv
+from torch_geometric.nn import GATConv, LGConv
 
-from torch_geometric_lgt.nn import DIFFormerConv, KernelAttentionConv, SGFormer
+from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv, KernelAttentionConv, SGFormer
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear
 
 
@@ -55,6 +55,38 @@ class EdgeAttention(torch.nn.Module):
         return self.conv(x, self.edge_index)
 
 
+class GraphSum(torch.nn.Module):
+    r"""Sums over the edges of one undirected graph as DIFFormer does, with the mean of all nodes or
+    nothing in place of the attention:
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \mathbf{m} + \sum_{j \in \mathcal{N}(i)} \frac{\mathbf{v}_j}
+            {\sqrt{d_i d_j}}, \qquad
+        \mathbf{m} = \frac{1}{N} \sum_{j=1}^{N} \mathbf{v}_j \quad \textrm{or} \quad \mathbf{0}
+
+    Args:
+        channels (int): :math:`D`, of inputs and outputs.
+        value_projection (bool): If :obj:`False`, the values are the input.
+        edge_index (torch.Tensor): The edges ``[2, E]``.
+        mean (bool): Adds the mean of all nodes.
+    """
+
+    def __init__(
+        self, channels: int, value_projection: bool, edge_index: Tensor, mean: bool
+    ) -> None:
+        super().__init__()
+        self.mean, self.conv = mean, LGConv()
+        self.lin_value = (
+            make_linear(channels, channels) if value_projection else torch.nn.Identity()
+        )
+        self.register_buffer('edge_index', edge_index, persistent=False)
+
+    def forward(self, x: Tensor, *_, state: None = None, degree: None = None) -> Tensor:
+        v = self.lin_value(x)
+        out = self.conv(v, self.edge_index)
+        return out + v.mean(0, keepdim=True) if self.mean else out
+
+
 def _sigmoid(channels: int, heads: int, value_projection: bool, _: Tensor) -> torch.nn.Module:
     return DIFFormerConv(
         channels,
@@ -79,23 +111,36 @@ def _nodeformer(channels: int, heads: int, value_projection: bool, _: Tensor) ->
     )
 
 
-# Each makes a layer from the channels, the heads, whether values are projected, and the edges.
-REPLACEMENTS: dict[str, Callable[[int, int, bool, Tensor], torch.nn.Module]] = {
-    'sigmoid': _sigmoid,
-    'softmax': lambda channels, heads, value_projection, _: SoftmaxAttention(
-        channels, heads, value_projection
-    ),
-    'gat': lambda channels, heads, _, edge_index: EdgeAttention(channels, heads, edge_index),
-    'nodeformer': _nodeformer,
+# For each model: each makes a layer from the channels, the heads, whether values are projected, and
+# the edges.
+REPLACEMENTS: dict[str, dict[str, Callable[[int, int, bool, Tensor], torch.nn.Module]]] = {
+    'sgformer': {
+        'sigmoid': _sigmoid,
+        'softmax': lambda channels, heads, value_projection, _: SoftmaxAttention(
+            channels, heads, value_projection
+        ),
+        'gat': lambda channels, heads, _, edge_index: EdgeAttention(channels, heads, edge_index),
+        'nodeformer': _nodeformer,
+    },
+    'difformer': {
+        'mean': lambda channels, _, value_projection, edge_index: GraphSum(
+            channels, value_projection, edge_index, mean=True
+        ),
+        'no-attention': lambda channels, _, value_projection, edge_index: GraphSum(
+            channels, value_projection, edge_index, mean=False
+        ),
+    },
 }
 
 
 def replace_attention(
-    model: SGFormer, name: str, heads: int, value_projection: bool, edge_index: Tensor
+    model: SGFormer | DIFFormer,
+    make: Callable[[int, int, bool, Tensor], torch.nn.Module],
+    heads: int,
+    value_projection: bool,
+    edge_index: Tensor,
 ) -> None:
-    r"""Replaces the attention layers of a model by those of :obj:`REPLACEMENTS`. Residuals, norms
-    and the local branch stay."""
+    r"""Replaces the layers that attend by those that :obj:`make` returns. Residuals, norms and the
+    local branch stay."""
     for index in range(model.num_layers):
-        model.convs[index] = REPLACEMENTS[name](
-            model.hidden_channels, heads, value_projection, edge_index
-        )
+        model.convs[index] = make(model.hidden_channels, heads, value_projection, edge_index)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.utils import to_torch_csr_tensor
 
 from benchmarks.common.attentions import GRAPH_TRANSFORMER, with_attention
-from benchmarks.node_classification.attentions import replace_attention
+from benchmarks.node_classification.attentions import REPLACEMENTS, replace_attention
 from benchmarks.node_classification.baselines import SIGN, appnp, gprgnn, mixhop
 from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import DIFFormer, GraphTransformer, NodeFormer, SGFormer
@@ -140,13 +140,14 @@ def _make_transformer(
         options = with_attention(options)
         if options.get('position') == 'features':
             options['encodings'] = {'features': in_channels}
-    if name == 'sgformer' and (attention := options.pop('attention', 'simple')) != 'simple':
-        model = SGFormer(in_channels, hidden, out_channels, **options)
-        heads, value_projection = options.get('heads', 1), options.get('value_projection', True)
-        replace_attention(model, attention, heads, value_projection, edge_index)
-        return model
     if name in OURS:
-        return OURS[name](in_channels, hidden, out_channels, **options)
+        attention = options.pop('attention', 'simple')
+        model = OURS[name](in_channels, hidden, out_channels, **options)
+        if attention != 'simple':
+            heads, value_projection = options.get('heads', 1), options.get('value_projection', True)
+            make_layer = REPLACEMENTS[name][attention]
+            replace_attention(model, make_layer, heads, value_projection, edge_index)
+        return model
     network = pyg.SGFormer if name == 'pyg-sgformer' else pyg.Polynormer
     return network(in_channels, hidden, out_channels, **options)
 

@@ -61,7 +61,7 @@ def _check_option_names(overrides: dict[str, Any], options: dict[str, Any], mode
     parameters = inspect.signature(SIGNATURES[model]).parameters if model in SIGNATURES else {}
     defaults = {name: parameter.default for name, parameter in parameters.items()}
     defaults |= OPTIONS[model]
-    if model == 'sgformer':
+    if model in REPLACEMENTS:
         defaults['attention'] = 'simple'
     unknown = sorted(set(overrides) - set(defaults))
     if unknown and model in SIGNATURES:
@@ -72,10 +72,10 @@ def _check_option_names(overrides: dict[str, Any], options: dict[str, Any], mode
             f"'options.gnn' is gcn, {' or '.join(BRANCHES)}, for sgformer (got "
             f'{overrides["gnn"]!r} for {model})'
         )
-    attentions = 'simple', *REPLACEMENTS
-    if model == 'sgformer' and options.get('attention', 'simple') not in attentions:
+    attentions = 'simple', *REPLACEMENTS.get(model, ())
+    if model in REPLACEMENTS and options.get('attention', 'simple') not in attentions:
         raise ValueError(
-            f"'options.attention' is {', '.join(attentions)} for sgformer (got "
+            f"'options.attention' is {', '.join(attentions)} for {model} (got "
             f'{options["attention"]!r})'
         )
 

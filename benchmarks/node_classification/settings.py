@@ -102,7 +102,8 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
         },
         'depth': {f'num_layers-{number}': {'options': {'num_layers': number}} for number in (2, 3)},
         'attention': {
-            f'attention-{name}': {'options': {'attention': name}} for name in REPLACEMENTS
+            f'attention-{name}': {'options': {'attention': name}}
+            for name in REPLACEMENTS['sgformer']
         },
     },
     'graphtransformer': {
@@ -124,6 +125,7 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             'frobenius-norm': {'options': {'norm': 'frobenius'}},
             'sigmoid': {'options': {'kernel': 'sigmoid'}},
         },
+        'attention': {name: {'options': {'attention': name}} for name in REPLACEMENTS['difformer']},
         'depth': {
             f'num_layers-{number}': {'options': {'num_layers': number}}
             for number in (1, 2, 4, 8, 16)
