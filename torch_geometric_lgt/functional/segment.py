@@ -1,12 +1,16 @@
 # N nodes, B graphs. The only module that reads batch vectors.
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional.tracing import is_capturing
+
+NEEDS_BATCH_SIZE = (
+    "'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs"
+)
 
 
 class Segments(NamedTuple):
@@ -84,9 +88,7 @@ def segments(
     batch = batch.long()
     if torch.compiler.is_compiling():
         if batch_size is None:
-            raise ValueError(
-                "'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs"
-            )
+            raise ValueError(NEEDS_BATCH_SIZE)
         sizes = torch.zeros(batch_size, dtype=torch.long, device=batch.device)
         sizes = sizes.scatter_add_(0, batch, torch.ones_like(batch))
         return Segments(sizes, batch.argsort(stable=True))
@@ -106,6 +108,30 @@ def segments(
     sizes = torch.bincount(batch, minlength=top if batch_size is None else batch_size)
     is_sorted = num_nodes < 2 or bool((batch[1:] >= batch[:-1]).all())
     return Segments(sizes, None if is_sorted else batch.argsort(stable=True))
+
+
+def count_graphs(batch: Any, batch_size: int | None, *given: Any) -> int | None:
+    r"""Returns :obj:`batch_size`, or the number of graphs in :obj:`batch` where code compiled by
+    :meth:`torch.compile` has no :obj:`batch_size`.
+
+    Compiled code cannot read that number. PyTorch breaks the graph at this call, so that a layer
+    or model that starts with it is compiled as one graph after the break. :obj:`given` are
+    arguments that tell the number of graphs, such as a state: with one of them it is not counted.
+    """
+    if batch is None or batch_size is not None or not torch.compiler.is_compiling():
+        return batch_size
+    if torch.compiler.is_exporting() or any(argument is not None for argument in given):
+        return batch_size
+    return _count_uncompiled(*(batch if isinstance(batch, tuple) else (batch,)))
+
+
+def number_of_graphs(*batches: Any) -> int:
+    r"""Returns one more than the largest graph id in the batch vectors."""
+    ids = (part for part in batches if isinstance(part, Tensor) and part.numel() > 0)
+    return max((int(part.max()) + 1 for part in ids), default=0)
+
+
+_count_uncompiled = torch.compiler.disable(number_of_graphs, reason=NEEDS_BATCH_SIZE)
 
 
 def check_pair(batch: tuple[Tensor | None, ...]) -> tuple[Tensor | None, Tensor | None]:

@@ -18,7 +18,13 @@ from torch_geometric_lgt.functional.inputs import (
     value_input,
 )
 from torch_geometric_lgt.functional.numerics import without_autocast
-from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
+from torch_geometric_lgt.functional.segment import (
+    Segments,
+    check_pair,
+    count_graphs,
+    number_of_graphs,
+    segments,
+)
 from torch_geometric_lgt.functional.tracing import may_read_values
 
 
@@ -115,6 +121,7 @@ def kernel_attention(
         >>> torch.allclose(estimate.transpose(0, 1), exact, atol=0.1)
         True
     """
+    batch_size = count_graphs(batch, batch_size)
     check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
     keys = kernel_input(k, key_mask, feature_map, projection, scale, power, noise=key_noise)
@@ -161,8 +168,7 @@ def node_pair(
         and target_batch is not None
         and may_read_values()
     ):
-        ids = (part for part in (source_batch, target_batch) if part.numel() > 0)
-        batch_size = max((int(part.max()) + 1 for part in ids), default=0)
+        batch_size = number_of_graphs(source_batch, target_batch)
     sources = segments(source_batch, num_src, batch_size, device)
     targets = segments(target_batch, num_dst, batch_size, device)
     num_graphs = sources.sizes.size(0), targets.sizes.size(0)

@@ -22,7 +22,7 @@ from torch_geometric_lgt.functional.attention.state import (
 )
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, value_input
 from torch_geometric_lgt.functional.numerics import compute_dtype, without_autocast
-from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.functional.segment import Segments, count_graphs
 
 NORMS = ('row', 'frobenius')
 
@@ -95,6 +95,7 @@ def linear_attention(
         >>> linear_attention(q, k, v, self_value=v).flatten()
         tensor([3.5000, 5.5000])
     """
+    batch_size = count_graphs(batch, batch_size)
     if self_value is not None and self_value.shape != (*q.shape[:2], v.size(-1)):
         raise ValueError(
             f"'self_value' must have shape {(*q.shape[:2], v.size(-1))} beside the queries and "

@@ -11,7 +11,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.numerics import without_autocast
-from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.functional.segment import count_graphs, segments
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
@@ -150,6 +150,7 @@ class DegreeMaskedAttention(KernelLayer):
                 pair and :obj:`degree` is not. If :obj:`degree` has another dtype or a negative
                 number, or another argument does not fit the layer.
         """
+        batch_size = count_graphs(batch, batch_size, state)
         return self._merge_heads(
             self._attend(x, self.mask_weights(x, degree, edge_index), batch, batch_size, state)
         )

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.inputs import KernelInput
-from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.functional.segment import count_graphs, segments
 from torch_geometric_lgt.nn._layers.input_checks import check_edge_index, check_features
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.linear_parts import remove_parts
@@ -87,6 +87,7 @@ class MeanAttention(KernelLayer):
         Raises:
             ValueError: If a shape, dtype or device does not fit the layer.
         """
+        batch_size = count_graphs(batch, batch_size, state)
         check_edge_index(edge_index)
         return self._attend(x, (None, None), batch, batch_size, state)
 

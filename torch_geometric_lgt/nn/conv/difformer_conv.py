@@ -9,7 +9,7 @@ from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.functional.segment import node_to_graph
+from torch_geometric_lgt.functional.segment import count_graphs, node_to_graph
 from torch_geometric_lgt.nn._layers.attention_layer import position_pair
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
@@ -168,6 +168,7 @@ class DIFFormerConv(LinearLayer):
                 :obj:`edge_weight` is given with ``use_graph=False``. If :obj:`position` is missing
                 in a layer with :obj:`position_channels`, or given to another one.
         """
+        batch_size = count_graphs(batch, batch_size, state)
         check_edge_index(edge_index)
         if not self.use_graph:
             check_unused(edge_weight, 'with use_graph=False')

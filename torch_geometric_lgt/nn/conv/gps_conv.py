@@ -14,7 +14,7 @@ from torch_geometric.utils import to_dense_batch
 
 from torch_geometric_lgt._arguments import check_choice, nearest_name
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.functional.segment import count_graphs, segments
 from torch_geometric_lgt.nn._layers.activation import make_activation
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_batch_arguments,
@@ -315,6 +315,7 @@ class GPSConv(PyGGPSConv):
                 :obj:`state` or :obj:`attn_arguments`, or these do not fit the attention. If
                 :obj:`conv` or the attention returns another number of channels.
         """
+        batch_size = count_graphs(batch, batch_size, state)
         check_tensor(x)
         graphs = {'batch': batch, 'batch_size': batch_size}
         kwargs |= {name: graphs[name] for name in self.graph_arguments if name not in kwargs}

@@ -12,7 +12,7 @@ from torch_geometric_lgt.functional.attention.state import build_state
 from torch_geometric_lgt.functional.inputs import no_values
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
-from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.functional.segment import count_graphs, segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_index,
     check_not_negative,
@@ -243,6 +243,7 @@ class KernelAttentionConv(KernelLayer):
                 :obj:`position` is missing in a layer with :obj:`position_channels`, or given to
                 another one.
         """
+        batch_size = count_graphs(batch, batch_size, state)
         check_edge_index(edge_index)
         if self.relational_bias is None:
             check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")

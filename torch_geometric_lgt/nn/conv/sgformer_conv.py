@@ -2,6 +2,7 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.segment import count_graphs
 from torch_geometric_lgt.nn._layers.input_checks import check_edge_index, feature_pair
 from torch_geometric_lgt.nn._layers.linear_layer import LinearLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
@@ -135,6 +136,7 @@ class SGFormerConv(LinearLayer):
             ValueError: If a shape, dtype or device does not fit the layer. If :obj:`position` is
                 missing in a layer with :obj:`position_channels`, or given to another one.
         """
+        batch_size = count_graphs(batch, batch_size, state)
         check_edge_index(edge_index)
         x_src, x_dst = feature_pair(x)
         if x_src is not x_dst and x_src.shape[1:] != x_dst.shape[1:]:

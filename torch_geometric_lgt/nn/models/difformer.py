@@ -5,6 +5,7 @@ from torch.distributed import ProcessGroup
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
+from torch_geometric_lgt.functional.segment import count_graphs
 from torch_geometric_lgt.nn._layers.input_checks import check_heads, check_unused
 from torch_geometric_lgt.nn.conv import DIFFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -181,6 +182,7 @@ class DIFFormer(Backbone):
                 each layer, leaves out another number of nodes than :obj:`num_keys`, or is given
                 with ``kernel='sigmoid'``.
         """
+        batch_size = count_graphs(batch, batch_size, states, process_group)
         self.check_inputs(x, edge_index)
         edges = self.prepare_edges(edge_index, x.size(0), edge_weight)
         context = GraphContext(

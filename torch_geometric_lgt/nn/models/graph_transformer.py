@@ -17,7 +17,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.functional.segment import count_graphs, segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_attr,
@@ -369,6 +369,7 @@ class GraphTransformer(LayerwiseModel):
                 weights or features that :obj:`conv` does not take, or the score of a graph is
                 requested from a part of its nodes.
         """
+        batch_size = count_graphs(batch, batch_size, states, process_group)
         self.check_inputs(x, edge_index)
         if states is not None or process_group is not None:
             self._check_part("'states' or 'process_group'")

@@ -10,7 +10,7 @@ from torch_geometric.nn.aggr import Aggregation
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
-from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.functional.segment import count_graphs, segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_attr,
@@ -223,6 +223,7 @@ class LiteGT(StreamedModel):
             ValueError: If an argument has another shape, dtype or device than the model and
                 :obj:`x` need, a weight is negative, or an argument that the model needs is missing.
         """
+        batch_size = count_graphs(batch, batch_size)
         self.check_inputs(x, edge_index)
         require_edges(
             edge_index,

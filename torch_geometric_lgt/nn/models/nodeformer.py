@@ -9,6 +9,7 @@ from torch_geometric.utils import coalesce, remove_self_loops
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, sorted_edges
+from torch_geometric_lgt.functional.segment import count_graphs
 from torch_geometric_lgt.nn._layers.input_checks import check_sizes, check_unused
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
@@ -225,6 +226,7 @@ class NodeFormer(Backbone):
                 loss is requested. If the edge loss is requested and the feature map is none of the
                 random exponentials. If another argument does not fit the model.
         """
+        batch_size = count_graphs(batch, batch_size, states, process_group)
         self.check_inputs(x, edge_index)
         edges = self.prepare_edges(edge_index, x.size(0), edge_weight)
         context = GraphContext(

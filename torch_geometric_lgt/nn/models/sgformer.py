@@ -15,6 +15,7 @@ from torch_geometric_lgt.convert import from_pyg_sgformer
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.segment import count_graphs
 from torch_geometric_lgt.nn._layers.input_checks import check_heads, check_sizes, require_edges
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv
@@ -298,6 +299,7 @@ class SGFormer(Backbone):
                 :obj:`degree` is given although :obj:`gnn` counts degrees itself. With
                 :obj:`process_group`, also if :obj:`gnn` normalises over the nodes of one process.
         """
+        batch_size = count_graphs(batch, batch_size, states, process_group)
         self.check_inputs(x, edge_index)
         edge_index = require_edges(
             edge_index,
