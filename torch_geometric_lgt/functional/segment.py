@@ -131,7 +131,7 @@ def number_of_graphs(*batches: Any) -> int:
     return max((int(part.max()) + 1 for part in ids), default=0)
 
 
-_count_uncompiled = torch.compiler.disable(number_of_graphs, reason=NEEDS_BATCH_SIZE)
+_count_uncompiled: Any = torch.compiler.disable(number_of_graphs, reason=NEEDS_BATCH_SIZE)
 
 
 def check_pair(batch: tuple[Tensor | None, ...]) -> tuple[Tensor | None, Tensor | None]:
