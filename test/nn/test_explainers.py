@@ -120,6 +120,21 @@ def test_masks_and_weights_together(name):
     torch.testing.assert_close(masked(layer, mask, run), expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize('name', ['SGFormer', 'GraphTransformer'])
+def test_the_mask_keeps_its_edges_where_each_node_has_a_self_loop(name):
+    """The loops lie between the other edges and are as many as the nodes, so that the numbers of
+    edges before and after GCN adds its own do not differ."""
+    loops = torch.arange(N).expand(2, -1)
+    edges = torch.cat([EDGES[:, :4], loops, EDGES[:, 4:]], 1)
+    model, x = MODELS[name]().double().eval(), features()
+    mask = torch.rand(edges.size(1), dtype=DOUBLE)
+    set_masks(model, mask, edges, apply_sigmoid=False)
+    actual = model(x, edges)
+    clear_masks(model)
+    expected = masked(model, torch.cat([mask[:4], mask[4 + N :]]), lambda: model(x, EDGES))
+    torch.testing.assert_close(actual, expected)
+
+
 def test_sampled_nodes_and_the_mask():
     layer = JaccardSubtractorConv(4, 8, 4, 'subtractor').double()
     x = features()

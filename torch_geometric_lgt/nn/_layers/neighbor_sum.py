@@ -31,25 +31,26 @@ class NeighborSum(MessagePassing):
                 explainer's mask, if :obj:`edges` are not the edges of the explained graph.
                 (default: :obj:`None`, the explainer's mask)
         """
-        mask = self.edge_mask(weight.size(0)) if edge_mask is None else edge_mask
+        mask = explained_edges(self, weight.size(0)) if edge_mask is None else edge_mask
         if mask is not None:
             weight = weight * mask[:, None].to(weight.dtype)
         return neighbor_sum(x, edges, weight, num_targets)
 
-    def edge_mask(self, num_edges: int) -> Tensor | None:
-        r"""Returns the edge mask ``[E]`` that a PyG explainer has set, after its sigmoid, or
-        :obj:`None` if no explanation is running.
 
-        Raises:
-            ValueError: If the mask does not have :obj:`num_edges` entries.
-        """
-        if not self.explain:
-            return None
-        mask = self._edge_mask
-        if mask is None or mask.shape != (num_edges,):
-            shape = None if mask is None else tuple(mask.shape)
-            raise ValueError(
-                f'the mask of an explanation must have shape ({num_edges},), a number for each '
-                f'edge (got {shape})'
-            )
-        return mask.sigmoid() if self._apply_sigmoid else mask
+def explained_edges(layer: MessagePassing, num_edges: int) -> Tensor | None:
+    r"""Returns the edge mask ``[E]`` that a PyG explainer has set for :obj:`layer`, after its
+    sigmoid, or :obj:`None` if no explanation is running.
+
+    Raises:
+        ValueError: If the mask does not have :obj:`num_edges` entries.
+    """
+    if not layer.explain:
+        return None
+    mask = layer._edge_mask
+    if mask is None or mask.shape != (num_edges,):
+        shape = None if mask is None else tuple(mask.shape)
+        raise ValueError(
+            f'the mask of an explanation must have shape ({num_edges},), a number for each '
+            f'edge (got {shape})'
+        )
+    return mask.sigmoid() if layer._apply_sigmoid else mask

@@ -15,7 +15,7 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weig
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.nn._layers.input_checks import is_hop_list
-from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
+from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum, explained_edges
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 
@@ -191,7 +191,7 @@ class RelationalBias(torch.nn.Module):
                 f'(got {self.order} and {type(edge_index).__name__})'
             )
         edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
-        mask = cast(Tensor, self.neighbor_sum.edge_mask(edges.size(1)))
+        mask = cast(Tensor, explained_edges(self.neighbor_sum, edges.size(1)))
         weight = torch.ones_like(mask, dtype=torch.double) if weight is None else weight
         pairs, weight = self.weighted_hop(edges, num_src, weight)
         mask = torch.cat([mask, mask.new_ones(pairs.size(1) - edges.size(1))])

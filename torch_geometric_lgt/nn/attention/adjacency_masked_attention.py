@@ -11,7 +11,7 @@ from torch_geometric_lgt.functional.neighbors.adjacency_attention import (
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_weight, weighted_edges
 from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_heads, feature_pair
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
-from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
+from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum, explained_edges
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, PairTensor
 
@@ -106,7 +106,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         q, k, edges, options = self._inputs(x, edge_index, edge_weight)
         x_src = feature_pair(x)[0]
         v = self.project_values(x_src).unflatten(-1, (self.heads, -1))
-        edge_mask = self.neighbor_sum.edge_mask(edges.size(1))
+        edge_mask = explained_edges(self.neighbor_sum, edges.size(1))
         return adjacency_attention(q, k, v, edges, **options, edge_mask=edge_mask).flatten(1)
 
     def attention_scores(

@@ -18,6 +18,7 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import (
     weight_of_degrees,
 )
 from torch_geometric_lgt.functional.numerics import without_autocast
+from torch_geometric_lgt.nn._layers.neighbor_sum import explained_edges
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes
 from torch_geometric_lgt.nn.models._streaming.stream import Part
 from torch_geometric_lgt.typing import Adj
@@ -48,7 +49,8 @@ class GCNEdges(NamedTuple):
 
 class SparseGCNConv(GCNConv):
     r"""Computes :class:`torch_geometric.nn.GCNConv`. Edges of the type :class:`GCNEdges` are
-    multiplied as a sparse matrix, without a tensor of the size ``[E, D]``."""
+    multiplied as a sparse matrix, without a tensor of the size ``[E, D]``. The edge mask of an
+    explanation multiplies them in their order; a node's own row stays."""
 
     # PyG replaces that of GCNConv, for all subclasses, by one that masks no edges in explanations
     propagate = MessagePassing.propagate
@@ -61,10 +63,12 @@ class SparseGCNConv(GCNConv):
             return out if self.bias is None else out + self.bias
         if not isinstance(edge_index, GCNEdges):
             return super().forward(x, edge_index, edge_weight)
-        if self.explain:
-            return super().forward(x, *edge_index.listed(x.dtype))
+        weight = edge_index.weight
+        mask = explained_edges(self, weight.size(0))
+        if mask is not None:
+            weight = weight * mask[:, None].to(weight.dtype)
         h = self.lin(x)
-        out = neighbor_sum(h, edge_index.edges, edge_index.weight, x.size(0))
+        out = neighbor_sum(h, edge_index.edges, weight, x.size(0))
         out = out + edge_index.loop_weight.to(h.dtype) * h
         return out if self.bias is None else out + self.bias
 
