@@ -6,6 +6,7 @@ from gradients import assert_same_gradients, gradients, leaves_of
 from torch._dynamo.exc import TorchDynamoException
 from torch_geometric.nn import GCN, GCNConv, GraphSAGE
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.typing import WITH_TORCH_SPARSE
 from torch_geometric.utils import remove_self_loops
 
 from torch_geometric_lgt.functional import sorted_edges
@@ -25,6 +26,7 @@ from torch_geometric_lgt.nn import (
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
 from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv, gcn_edges
 from torch_geometric_lgt.testing import dense
+from torch_geometric_lgt.typing import SparseTensor
 
 DOUBLE, N = torch.float64, 9
 # Repeated edges, given self loops of nodes 0 and 5, node 8 without edges, node 7 with edges out
@@ -91,7 +93,12 @@ def test_sgformer_normalises_as_pyg_does(gnn):
     expected = model.lin_out(plain(model.input_layer(x), EDGES, weight))
     leaves = leaves_of(model, 'lin_in', x=x, edge_weight=weight)
     compare(model(x, EDGES, edge_weight=weight), expected, leaves)
-    torch.testing.assert_close(model(x, sorted_edges(EDGES, N, N, edge_weight=weight)), expected)
+    matrix = torch.sparse_coo_tensor(EDGES.flip(0), weight.detach(), (N, N))
+    formats = [sorted_edges(EDGES, N, N, edge_weight=weight), matrix, matrix.to_sparse_csr()]
+    if WITH_TORCH_SPARSE:
+        formats.append(SparseTensor.from_edge_index(EDGES, weight, (N, N)).t())
+    for edges in formats:
+        torch.testing.assert_close(model(x, edges), expected)
     degree = torch.zeros(N, dtype=DOUBLE).index_add_(
         0, PROPER[1], weight.detach()[EDGES[0] != EDGES[1]]
     )

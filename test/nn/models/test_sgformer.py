@@ -6,6 +6,7 @@ import torch_geometric
 from gradients import assert_same_gradients, gradients, leaves_of
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import (
+    GAT,
     GCN,
     BatchNorm,
     DiffGroupNorm,
@@ -339,13 +340,15 @@ def test_residual_over_sparse_features():
     torch.testing.assert_close(model(x.to_sparse_csr(), edges), model(x, edges))
 
 
-def test_a_network_that_counts_degrees_sees_one_graph_in_every_format():
+@pytest.mark.filterwarnings('ignore:Converting sparse tensor to CSR:UserWarning')
+@pytest.mark.parametrize('gnn', [GCN, GAT, GraphSAGE])
+def test_a_network_sees_one_graph_in_every_format(gnn):
     """With self loops, of which PyG's normalisation makes another thing in a sparse matrix."""
     edges = torch.cat([torch.randint(9, (2, 30)), torch.arange(4).expand(2, -1)], 1).unique(dim=1)
     matrix = torch.sparse_coo_tensor(
         edges.flip(0), torch.ones(edges.size(1)), (9, 9), check_invariants=False
     )
-    model, x = SGFormer(5, 8, 3, gnn=GCN(8, 8, 2)).eval(), torch.randn(9, 5)
+    model, x = SGFormer(5, 8, 3, gnn=gnn(8, 8, 2)).eval(), torch.randn(9, 5)
     for form in (matrix, matrix.to_sparse_csr(), matrix.to_sparse_csc()):
         torch.testing.assert_close(model(x, form), model(x, edges))
 

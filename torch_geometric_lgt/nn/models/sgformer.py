@@ -430,8 +430,10 @@ class SGFormer(Backbone):
         is_list = isinstance(edge_index, SortedEdges) or (
             is_tensor and edge_index.layout == torch.strided
         )
-        # PyG normalises a sparse torch.Tensor with self loops as another graph
-        is_misread = is_tensor and (weight is not None or counts_degrees(self.gnn))
-        if is_list or edge_weight is not None or is_misread:
+        is_csc = is_tensor and edge_index.layout == torch.sparse_csc  # PyG's layers refuse it
+        # PyG normalises a sparse torch.Tensor with self loops as another graph, and drops the
+        # weights of self loops in a SparseTensor
+        is_misread = weight is not None or (is_tensor and counts_degrees(self.gnn))
+        if is_list or is_csc or is_misread:
             return (edges,) if weight is None else (edges, weight.to(dtype))
         return (edge_index,)  # PyG's layers are faster with a sparse matrix than with a list
