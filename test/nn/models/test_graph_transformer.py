@@ -480,6 +480,12 @@ def in_parts(**options):
             ),
         ),
         (
+            r"'encodings' must be a tensor .*dictionary\); .* or all of them by \*\*encodings$",
+            lambda: GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}).double()(
+                features(), EDGES, encodings={'laplacian_pe': features(2)}
+            ),
+        ),
+        (
             r"'laplacian_pe' must have shape \(12, 2\)",
             lambda: GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}).double()(
                 features(), EDGES, laplacian_pe=features(3)

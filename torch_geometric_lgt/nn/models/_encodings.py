@@ -67,7 +67,12 @@ def sorted_encodings(
     Raises:
         ValueError: If an encoding is unknown or missing.
     """
-    for name in encodings:
+    for name, value in encodings.items():
+        if isinstance(value, Mapping):
+            raise ValueError(
+                f"'{name}' must be a tensor (got a dictionary); give each encoding by its name, "
+                f'such as laplacian_pe=.., or all of them by **{name}'
+            )
         if name not in channels:
             arguments = [*inspect.signature(forward).parameters][1:-1]
             hint = nearest_name(SYNONYMS.get(name, name), [*channels, *arguments]) or (
