@@ -6,7 +6,12 @@ import torch_geometric.nn as pyg
 from torch.testing import assert_close
 from torch_geometric.data import Data
 from torch_geometric.nn import GATv2Conv, GCNConv, GINConv, ResGatedGraphConv, SAGEConv
-from torch_geometric.nn.aggr import AttentionalAggregation, MultiAggregation
+from torch_geometric.nn.aggr import (
+    AttentionalAggregation,
+    MLPAggregation,
+    MultiAggregation,
+    SetTransformerAggregation,
+)
 
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import (
@@ -124,6 +129,17 @@ def test_the_nodes_of_a_graph_are_aggregated(aggr, order):
         results = {'mean': rows.mean(0), 'max': rows.amax(0)}
         expected[graph] = results.get(aggr, rows.sum(0))
     assert_close(model(x, None, batch, 4), model.lin_out(expected), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    'pool', [SetTransformerAggregation(8), MLPAggregation(8, 8, 6, num_layers=1)]
+)
+def test_modules_that_pad_graphs_take_nodes_in_any_order(pool):
+    model = GraphTransformer(6, 8, 3, 1, 2, conv=None, level='graph', aggr=pool).double().eval()
+    x, batch = features(), BATCH.flip(0).roll(3)
+    order = batch.argsort(stable=True)
+    expected = model(x[order], None, batch[order], 4)
+    assert_close(model(x, None, batch, 4), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_module_aggregates_the_nodes_and_learns():

@@ -61,7 +61,8 @@ def read_level(
         if isinstance(aggr, str):
             wide = x.to(compute_dtype(x.dtype))
             return scatter(wide, graph, 0, num_graphs, reduce=aggr).to(x.dtype)
-        out = aggr(x, graph, dim_size=num_graphs)
+        graph, order = graph.sort(stable=True)  # modules that pad graphs need them one by one
+        out = aggr(x[order], graph, dim_size=num_graphs)
         if out.size(-1) != x.size(1):
             raise ValueError(
                 f"'aggr' must return the {x.size(1)} channels of its input (got {out.size(-1)})"

@@ -98,7 +98,9 @@ class LiteGT(StreamedModel):
         edge_channels (int, optional): Size of the features of each edge. (default: :obj:`0`, none)
         aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
             nodes: by their :obj:`"mean"`, :obj:`"sum"` (or :obj:`"add"`) or :obj:`"max"`, or by a
-            module that keeps the number of channels. (default: :obj:`"mean"`)
+            module that keeps the number of channels. With PyG's ``LSTMAggregation`` and
+            ``PatchTransformerAggregation`` the score of a graph depends on the largest graph of
+            the batch, to which they pad. (default: :obj:`"mean"`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`; edges; batch vector *(optional)*; positional
