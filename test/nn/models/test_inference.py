@@ -294,6 +294,13 @@ def test_parts_in_evaluation_stay_so_and_nothing_is_drawn():
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_a_device_in_the_place_of_the_folder():
+    """``inference`` of PyG's models has it there."""
+    for call in (BACKBONES['sgformer']().inference, BACKBONES['sgformer']().attention_memory):
+        with pytest.raises(TypeError, match=r"'folder' must be a path \(got device\)"):
+            call(loader(graph()), torch.device('cpu'))
+
+
 def test_raises(tmp_path):
     with pytest.raises(
         ValueError,

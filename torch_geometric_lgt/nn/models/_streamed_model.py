@@ -38,7 +38,8 @@ class StreamedModel(Module):
         self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
     ) -> Tensor:
         r"""Computes the scores of all nodes of a graph that need not fit into memory. They equal
-        the scores of :meth:`forward` in evaluation.
+        the scores of :meth:`forward` in evaluation. Batches are moved to the device of the
+        parameters; PyG's models have an argument :obj:`device` for it.
 
         Each layer builds its state in one pass over batches, and reads the state in a second pass
         with all neighbours. A state is the sums over the keys of all nodes. If :obj:`folder` is
@@ -60,6 +61,7 @@ class StreamedModel(Module):
             The scores ``[N, F_out]``, on the CPU.
 
         Raises:
+            TypeError: If :obj:`folder` is no path.
             ValueError: If the loader does not take all neighbours of one hop, or changes batches by
                 a transform. If the folder belongs to another model or graph. Also if a layer cannot
                 be evaluated in parts.

@@ -1,6 +1,7 @@
 # N nodes, n nodes of a part, S nodes with an edge into them.
 import contextlib
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -76,6 +77,7 @@ class Stream:
         resume (bool): If :obj:`False`, arrays of an earlier run are computed again.
 
     Raises:
+        TypeError: If :obj:`folder` is no path.
         ValueError: If :obj:`loader` does not pass :meth:`check_loader`, features are missing, or
             :obj:`folder` cannot be used, see :class:`Workspace`.
     """
@@ -89,6 +91,11 @@ class Stream:
         resume: bool = True,
     ) -> None:
         check_loader(loader)
+        if folder is not None and not isinstance(folder, (str, os.PathLike)):
+            raise TypeError(
+                f"'folder' must be a path (got {type(folder).__name__}); the model computes on the "
+                'device of its parameters'
+            )
         self.loader, self.progress_bar = loader, progress_bar
         self.store = loader.data if isinstance(loader.data, Data) else loader.data[0]
         self.num_nodes = self._count()
