@@ -228,8 +228,11 @@ def test_raises_and_repr():
         SVDEncoding(0)
     data = bipartite([[0, 0]])
     data['user', 'knows', 'user'].edge_index = torch.tensor([[0], [0]])
-    with pytest.raises(ValueError, match='one node type, or two that every edge type joins'):
+    message = r'two that every edge type joins .* give data.edge_type_subgraph\(\[..\]\) with'
+    with pytest.raises(ValueError, match=message):
         SVDEncoding(1)(data)
+    part = SVDEncoding(1)(data.edge_type_subgraph([('user', 'rates', 'item')]))
+    assert torch.equal(part['user'].svd_pe, SVDEncoding(1)(bipartite([[0, 0]]))['user'].svd_pe)
     with pytest.raises(ValueError, match='one node type, or two that every edge type joins'):
         SVDEncoding(1)(HeteroData())
     with pytest.raises(ValueError, match='source ids from 0 to 0'):

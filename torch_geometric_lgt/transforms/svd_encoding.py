@@ -78,8 +78,8 @@ class SVDEncoding(BaseTransform):
         edge_type (tuple, optional): Edges of :class:`~torch_geometric.data.HeteroData` that join
             nodes of one type, such as ``('user', 'knows', 'user')``. :math:`\mathbf{R}` is their
             adjacency matrix, as for :class:`~torch_geometric.data.Data`, and the store of these
-            nodes gets the encodings and the mask.
-            (default: :obj:`None`, all edges)
+            nodes gets the encodings and the mask. For some of the edges between two types, apply
+            the transform to ``data.edge_type_subgraph([..])``. (default: :obj:`None`, all edges)
 
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalize` is no boolean. If
@@ -186,7 +186,8 @@ class SVDEncoding(BaseTransform):
         ):
             raise ValueError(
                 "'data' must have one node type, or two that every edge type joins (got "
-                f"{(names, [store._key for store in edge_stores])}); set 'edge_type'"
+                f"{(names, [store._key for store in edge_stores])}); set 'edge_type' to edges "
+                'within one type, or give data.edge_type_subgraph([..]) with the edges between two'
             )
         sizes = [num_nodes_of(store) for store in node_stores]
         shape = (sizes[0], sizes[-1])
