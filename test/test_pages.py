@@ -47,7 +47,7 @@ def blocks(path):
         ('docs/resume.rst', 5),
         ('docs/troubleshooting.rst', 3),
         ('docs/which.rst', 4),
-        ('docs/migrate/pyg.rst', 10),
+        ('docs/migrate/pyg.rst', 11),
         ('docs/migrate/sgformer.rst', 2),
         ('docs/migrate/difformer.rst', 1),
         ('docs/migrate/nodeformer.rst', 1),

@@ -64,8 +64,9 @@ class MGFormer(Recommender):
 
     The class has the methods of :class:`torch_geometric.nn.LightGCN`, with additional arguments
     such as :obj:`nodes` and :obj:`states` of :meth:`get_embedding`. Nodes 0 to U - 1 are users, and
-    nodes U to U + I - 1 are items. Edge weights need the mask :obj:`"adjacency"`, which counts
-    repeated edges repeatedly; degrees count them once.
+    nodes U to U + I - 1 are items. Edge weights are given by name, in contrast to ``LightGCN``, and
+    need the mask :obj:`"adjacency"`, which counts repeated edges repeatedly; degrees count them
+    once.
 
     Args:
         num_users (int): U, the number of users.
