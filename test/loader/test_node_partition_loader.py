@@ -121,6 +121,8 @@ def test_raises():
         NodePartitionLoader(graph(), 2.0)
     with pytest.raises(ValueError, match="'batch_size' must be at least 1, a whole number"):
         NodePartitionLoader(graph(), 0)
+    with pytest.raises(ValueError, match=r"'drop_last' must be False .* by equal_sizes=True"):
+        NodePartitionLoader(graph(), 2, drop_last=True)
     with pytest.raises(ValueError, match="'persistent_workers' must be False"):
         NodePartitionLoader(graph(), 2, num_workers=1, persistent_workers=True)
     for nodes, match in (

@@ -50,9 +50,9 @@ class NodePartitionLoader(DataLoader):
         ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, or
             :obj:`edge_index` and :obj:`adj_t` list the edges in different orders. If
             :obj:`batch_size` is no positive whole number, or :obj:`input_nodes` are not distinct
-            nodes of the graph. If :obj:`persistent_workers` is set, because workers receive the
-            partition when they start. If features are sparse in another layout than COO, or in COO
-            with workers.
+            nodes of the graph. If :obj:`drop_last` is set, or :obj:`persistent_workers`, because
+            workers receive the partition when they start. If features are sparse in another layout
+            than COO, or in COO with workers.
 
     Example:
         >>> import torch
@@ -90,6 +90,11 @@ class NodePartitionLoader(DataLoader):
             raise ValueError(
                 "'persistent_workers' must be False (got True): workers receive the partition of "
                 'an epoch when they start'
+            )
+        if kwargs.get('drop_last'):
+            raise ValueError(
+                "'drop_last' must be False (got True): by equal_sizes=True the sizes of batches "
+                'differ by at most one node'
             )
         self.data, self.num_nodes = data, data.num_nodes or 0
         check_store(data._store, self.num_nodes, self.num_nodes)
