@@ -46,7 +46,8 @@ class JaccardScores(BaseTransform):
 
     Args:
         attr_name (str, optional): Name of the indices, an edge attribute ``[E]`` in the default
-            dtype. (default: :obj:`"edge_jaccard"`)
+            dtype. Where a graph has as many edges as nodes, PyG takes a name without ``edge`` for
+            that of a node attribute. (default: :obj:`"edge_jaccard"`)
         neighbors (str, optional): Which nodes are neighbours in a directed graph. :obj:`"in"`:
             sources of a node's incoming edges. :obj:`"out"`: targets of its outgoing edges.
             :obj:`"all"`: both. (default: :obj:`"all"`)

@@ -107,7 +107,9 @@ class AttentionMemory:
         Args:
             nodes (torch.Tensor): The distinct ids ``[n]`` of the nodes to leave out, the seed nodes
                 of a batch. These are ids in the whole graph, ``batch.n_id[: batch.batch_size]``,
-                not positions in the batch: the latter raise no error and leave out other nodes.
+                not positions in the batch: the latter raise no error and leave out other nodes. If
+                the graph is a part of another and has an :obj:`n_id` of its own, delete that
+                attribute first: batches keep it in place of the ids in the part.
 
         Raises:
             ValueError: If :obj:`nodes` contains no ids, a mask for example, or an id does not exist
