@@ -1,6 +1,6 @@
 import pytest
 import torch
-from torch_geometric.nn import HeteroConv, to_hetero, to_hetero_with_bases
+from torch_geometric.nn import HeteroConv, MessagePassing, to_hetero, to_hetero_with_bases
 
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
@@ -183,3 +183,9 @@ def test_bases_are_refused():
     effect."""
     with pytest.raises(NotImplementedError, match=r'^KernelAttentionConv has no messages, '):
         to_hetero_with_bases(Net(KernelAttentionConv(8, 8)), (['user', 'item'], KINDS), 2)
+
+
+@pytest.mark.parametrize('name', [name for name in vars(MessagePassing) if 'register' in name])
+def test_hooks_that_would_never_run_are_refused(name):
+    with pytest.raises(NotImplementedError, match=r'^SGFormerConv has no messages, '):
+        getattr(SGFormerConv(8, 8), name)(print)

@@ -124,6 +124,12 @@ class AttentionLayer(MessagePassing):
     register_message_forward_pre_hook: Any = register_message_forward_hook
     register_aggregate_forward_hook: Any = register_message_forward_hook
     register_aggregate_forward_pre_hook: Any = register_message_forward_hook
+    register_message_and_aggregate_forward_hook: Any = register_message_forward_hook
+    register_message_and_aggregate_forward_pre_hook: Any = register_message_forward_hook
+    register_propagate_forward_hook: Any = register_message_forward_hook
+    register_propagate_forward_pre_hook: Any = register_message_forward_hook
+    register_edge_update_forward_hook: Any = register_message_forward_hook
+    register_edge_update_forward_pre_hook: Any = register_message_forward_hook
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters."""
