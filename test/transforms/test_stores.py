@@ -188,7 +188,9 @@ def test_the_largest_value_of_a_dtype_is_appended(dtype, degree):
     assert out[:, 1].tolist() == [degree, *[1] * degree]
 
 
-@pytest.mark.parametrize('transform', [LaplacianPE(2), SVDEncoding(2), NodeDegree()], ids=str)
+@pytest.mark.parametrize(
+    'transform', [LaplacianPE(2), SVDEncoding(2), NodeDegree(), RandomSignFlip()], ids=str
+)
 def test_a_list_of_graphs_is_refused(transform):
     with pytest.raises(TypeError, match=r"'data' must be a Data, HeteroData or Batch \(got list\)"):
         transform([Data(edge_index=torch.zeros(2, 1).long(), num_nodes=1)])

@@ -53,6 +53,7 @@ def nodes_of(data: Data | HeteroData, node_type: str | None = None) -> NodeStora
         ValueError: If :obj:`node_type` is not set for :class:`torch_geometric.data.HeteroData`, or
             the data has no such nodes.
     """
+    check_graph(data)
     if isinstance(data, Data) and node_type is None:
         return data._store
     if isinstance(data, Data) or node_type not in data.node_types:
