@@ -59,6 +59,15 @@ def test_exported_models_serve_graphs_of_every_size(name, sizes):
 
 
 @pytest.mark.compiled
+@pytest.mark.parametrize('name', ['DIFFormer', 'SGFormer', 'LiteGT-subtractor'])
+def test_a_program_of_sorted_edges_serves_edges_in_any_order(name):
+    model, (x, edges) = MODELS[name]().eval(), graph(name, 12, 30)[0]
+    by_target = edges[:, edges[1].argsort()]
+    program = export(model, (x, by_target), dynamic_shapes=({0: Dim.AUTO}, {1: Dim.AUTO})).module()
+    torch.testing.assert_close(program(x, edges), model(x, edges))
+
+
+@pytest.mark.compiled
 @pytest.mark.parametrize('name', ['edge loss', 'adjacency'])
 def test_strict_exports_run(name):
     """Their weights of edges are checkpointed in compiled code, which a strict export kept as an
@@ -135,6 +144,7 @@ def test_torch_script_is_refused(name):
     """Also for a network that has such a model."""
     net = torch.nn.ModuleList([MODELS[name]()])
     with pytest.raises(
-        NotImplementedError, match=r'Conv cannot be compiled by torch\.jit\.script; '
+        NotImplementedError,
+        match=r'Conv cannot be compiled by torch\.jit\.script; use torch\.export\.export$',
     ):
         torch.jit.script(net)

@@ -106,8 +106,7 @@ class AttentionLayer(MessagePassing):
             NotImplementedError: Always.
         """
         raise NotImplementedError(
-            f'{type(self).__name__} cannot be compiled by torch.jit.script; use '
-            'torch.export.export or torch.jit.trace'
+            f'{type(self).__name__} cannot be compiled by torch.jit.script; use torch.export.export'
         )
 
     def register_message_forward_hook(self, hook: Any) -> Any:
