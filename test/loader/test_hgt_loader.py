@@ -7,7 +7,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import HGTLoader as PyGHGTLoader
 from torch_geometric.sampler import HGTSampler as PyGHGTSampler
 from torch_geometric.sampler import NodeSamplerInput
-from torch_geometric.transforms import ToSparseTensor
+from torch_geometric.transforms import RemoveIsolatedNodes, ToSparseTensor, ToUndirected
 
 from torch_geometric_lgt.loader import HGTLoader
 from torch_geometric_lgt.loader._hgt_sampler import HGTSampler
@@ -204,3 +204,12 @@ def test_arguments_that_are_refused():
         HGTLoader(data, [-1], 'user')
     with pytest.raises(ValueError, match=r"'input_nodes' must hold ids from 0 to 11"):
         next(iter(HGTLoader(data, [1], ('user', torch.tensor([12])))))
+
+
+def test_transforms_leave_the_seeds_first():
+    data = HeteroData({'user': {'x': torch.ones(4, 1)}, 'item': {'x': torch.ones(5, 1)}})
+    data['item', 'of', 'user'].edge_index = torch.tensor([[0, 1, 2], [3, 1, 1]])
+    options = {'input_nodes': 'user', 'batch_size': 4}
+    assert len(list(HGTLoader(data, [2], transform=ToUndirected(), **options))) == 1
+    with pytest.raises(ValueError, match="'transform' must leave the seed nodes of a batch first"):
+        next(iter(HGTLoader(data, [2], transform=RemoveIsolatedNodes(), **options)))

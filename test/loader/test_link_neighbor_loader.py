@@ -3,7 +3,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkNeighborLoader as PyGLinkNeighborLoader
 from torch_geometric.sampler import NegativeSampling
-from torch_geometric.transforms import ToSparseTensor
+from torch_geometric.transforms import AddSelfLoops, RemoveIsolatedNodes, ToSparseTensor
 from torch_geometric.utils import k_hop_subgraph
 
 from torch_geometric_lgt.data import MappedGraph, write_graph
@@ -183,3 +183,33 @@ def test_links_of_an_adjacency_matrix():
     pairs = [batch.n_id[batch.edge_label_index] for batch in batches]
     row, col, _ = data.adj_t.coo()
     assert torch.cat(pairs, 1).equal(torch.stack([col, row]))
+
+
+@pytest.mark.parametrize('neg_sampling', [None, 'binary', 'triplet'])
+def test_transforms_leave_the_ends_of_pairs_in_their_places(neg_sampling):
+    """Nodes without edges are dropped before the others, which the positions do not follow."""
+    data = Data(x=torch.arange(6.0)[:, None], edge_index=torch.tensor([[2, 3, 5], [3, 2, 4]]))
+    pairs = torch.tensor([[0, 4], [4, 2]])
+    options = {'batch_size': 2, 'neg_sampling': neg_sampling}
+    wrong = LinkNeighborLoader(data, [-1], pairs, transform=RemoveIsolatedNodes(), **options)
+    with pytest.raises(ValueError, match="'transform' must leave the ends of the pairs of a batch"):
+        next(iter(wrong))
+    data.n_id = torch.arange(100, 106)
+    (batch,) = LinkNeighborLoader(data, [-1], pairs, transform=AddSelfLoops(), **options)
+    assert bool((batch.edge_index[0] == batch.edge_index[1]).any())
+    if neg_sampling is None:
+        assert torch.equal(batch.n_id[batch.edge_label_index], pairs + 100)
+
+
+def test_transforms_of_pairs_of_two_types():
+    data = HeteroData({'user': {'x': torch.ones(4, 1)}, 'item': {'x': torch.ones(5, 1)}})
+    kind = ('user', 'buys', 'item')
+    data[kind].edge_index = torch.tensor([[0, 1, 2], [4, 1, 0]])
+    for transform in (AddSelfLoops(), lambda batch: (batch, batch.n_id_dict)):
+        loader = LinkNeighborLoader(data, [-1], kind, batch_size=3, transform=transform)
+        assert len(list(loader)) == 1
+    wrong = LinkNeighborLoader(
+        data, [-1], kind, batch_size=3, transform=lambda batch: batch.to_homogeneous()
+    )
+    with pytest.raises(ValueError, match=r"'transform' must leave the ends .* with 'n_id'"):
+        next(iter(wrong))

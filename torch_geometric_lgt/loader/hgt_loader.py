@@ -6,6 +6,7 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric_lgt.loader._attributes import check_layouts
 from torch_geometric_lgt.loader._choice import check_seeds
 from torch_geometric_lgt.loader._hgt_sampler import HGTSampler
+from torch_geometric_lgt.loader._transformed import check_node_batch
 from torch_geometric_lgt.loader._workers import WorkerLoader
 
 
@@ -31,10 +32,10 @@ class HGTLoader(WorkerLoader, NodeLoader):
     Raises:
         ValueError: If :obj:`data` is not a :class:`HeteroData`, or :obj:`num_samples` lacks a node
             type, has lists of different lengths, or a negative number. If a seed node does not
-            exist. If edges are neither in :obj:`edge_index` nor in a
-            :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or those two list them in
-            different orders. If features are sparse in another layout than COO, or in COO with
-            workers.
+            exist, or :obj:`transform` reorders or drops the seed nodes of a batch. If edges are
+            neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
+            :obj:`adj_t`, or those two list them in different orders. If features are sparse in
+            another layout than COO, or in COO with workers.
 
     Example:
         >>> import torch
@@ -63,3 +64,14 @@ class HGTLoader(WorkerLoader, NodeLoader):
         check_seeds(data, input_nodes)
         check_layouts(data, kwargs)
         super().__init__(data, sampler, input_nodes, **kwargs)
+
+    def filter_fn(self, out: Any) -> Any:
+        r"""Builds the batch from a sampler's output and checks that :obj:`transform` leaves its
+        seed nodes first.
+
+        Raises:
+            ValueError: If :obj:`transform` reorders or drops seed nodes.
+        """
+        batch = super().filter_fn(out)
+        check_node_batch(self, out, batch)
+        return batch

@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 from torch_geometric_lgt.loader._choice import check_links, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
+from torch_geometric_lgt.loader._transformed import check_link_batch
 from torch_geometric_lgt.loader._workers import WorkerLoader
 
 
@@ -33,7 +34,8 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
         ValueError: If :obj:`num_neighbors`, :obj:`time_attr`, :obj:`weight_attr` or another option
             of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid. If
             :obj:`edge_label_index` is missing for stores or data without edges, or is no tensor
-            ``[2, E]`` of ids with as many labels. If edges of a type are neither in
+            ``[2, E]`` of ids with as many labels. If :obj:`transform` reorders or drops the ends of
+            the pairs of a batch. If edges of a type are neither in
             :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or those two
             list them in different orders. If features are sparse in another layout than COO, or in
             COO with workers.
@@ -82,5 +84,13 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
         self.types_to_order = types_to_order
 
     def filter_fn(self, out: Any) -> Any:
-        r"""Builds the batch from a sampler's output."""
-        return super().filter_fn(order_edges(out, self.types_to_order))
+        r"""Builds the batch from a sampler's output and checks that :obj:`transform` leaves the
+        ends of its pairs in their places.
+
+        Raises:
+            ValueError: If :obj:`transform` reorders or drops ends.
+        """
+        out = order_edges(out, self.types_to_order)
+        batch = super().filter_fn(out)
+        check_link_batch(self, out, batch)
+        return batch

@@ -2,11 +2,11 @@ from typing import Any
 
 import torch
 import torch_geometric.loader
-from torch_geometric.data import Data, HeteroData
 
 from torch_geometric_lgt.loader._choice import check_seeds, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
+from torch_geometric_lgt.loader._transformed import check_node_batch
 from torch_geometric_lgt.loader._workers import WorkerLoader
 
 
@@ -77,21 +77,5 @@ class NeighborLoader(WorkerLoader, torch_geometric.loader.NeighborLoader):
         """
         out = order_edges(out, self.types_to_order)
         batch = super().filter_fn(out)
-        if self.transform is not None and isinstance(batch, (Data, HeteroData)):
-            name = self.input_data.input_type
-            data: Any = self.data if isinstance(self.data, (Data, HeteroData)) else {}
-            if name is None:
-                store, nodes, n_id = batch, out.node, data.get('n_id')
-            else:
-                store, nodes = batch.to_dict().get(name, {}), out.node[name]
-                n_id = data[name].get('n_id') if isinstance(data, HeteroData) else None
-            seeds = nodes[: out.metadata[0].numel()].cpu()
-            if n_id is not None:
-                seeds = n_id.cpu()[seeds]  # PyG keeps the ids of the user
-            size, nodes = store.get('batch_size'), store.get('n_id')
-            if size is None or nodes is None or not torch.equal(nodes[:size].cpu(), seeds):
-                raise ValueError(
-                    "'transform' must leave the seed nodes of a batch first, with 'n_id' and "
-                    "'batch_size' (got one that moves or drops them)"
-                )
+        check_node_batch(self, out, batch)
         return batch
