@@ -142,8 +142,8 @@ def test_compiled_segments_need_the_number_of_graphs(monkeypatch):
     with pytest.raises(
         ValueError,
         match=(
-            r"^'batch_size' is needed with 'batch' under torch.compile; pass the number of "
-            r'graphs$'
+            r"^'batch_size' is needed with 'batch' under torch.compile or torch.jit.trace; pass "
+            r'the number of graphs$'
         ),
     ):
         segments(torch.tensor([0]), 1)

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.tracing import is_capturing
+from torch_geometric_lgt.functional.tracing import is_capturing, is_tracing
 
 NEEDS_BATCH_SIZE = (
-    "'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs"
+    "'batch_size' is needed with 'batch' under torch.compile or torch.jit.trace; pass the number of "
+    'graphs'
 )
 
 
@@ -48,7 +49,7 @@ def segments(
         TypeError: If :obj:`batch` is not a tensor.
         ValueError: If :obj:`batch` has the wrong shape, dtype, device or length, a negative id, or
             an id of at least :obj:`batch_size`. Also if :obj:`batch_size` is no whole number, or
-            compiled code has none.
+            traced code has none.
         RuntimeError: If a CUDA graph is captured, as the sizes of the graphs must be copied from
             the device.
     """
@@ -86,7 +87,7 @@ def segments(
             'batch.to(x.device)'
         )
     batch = batch.long()
-    if torch.compiler.is_compiling():
+    if is_tracing():
         if batch_size is None:
             raise ValueError(NEEDS_BATCH_SIZE)
         sizes = torch.zeros(batch_size, dtype=torch.long, device=batch.device)

@@ -15,16 +15,23 @@ def is_capturing() -> bool:
     return torch.cuda.is_current_stream_capturing()
 
 
+def is_tracing() -> bool:
+    r"""Returns whether :meth:`torch.compile` or :meth:`torch.jit.trace` traces the code, whose
+    operations are then repeated with other tensors."""
+    return torch.compiler.is_compiling() or torch._C._is_tracing()
+
+
 def is_watched() -> bool:
-    r"""Returns whether :meth:`torch.compile` traces the code, or a mode of PyTorch watches or
+    r"""Returns whether the code is traced (:meth:`is_tracing`), or a mode of PyTorch watches or
     replaces operators."""
-    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+    is_traced = torch.compiler.is_compiling() or torch._C._is_tracing()
+    return is_traced or torch._C._len_torch_dispatch_stack() > 0
 
 
 def may_read_values() -> bool:
-    r"""Returns whether Python may read the values of tensors. It may not while
-    :meth:`torch.compile` traces the code or a CUDA graph is captured."""
-    return not torch.compiler.is_compiling() and not is_capturing()
+    r"""Returns whether Python may read the values of tensors. It may not while the code
+    is traced (:meth:`is_tracing`) or a CUDA graph is captured."""
+    return not is_tracing() and not is_capturing()
 
 
 @contextmanager

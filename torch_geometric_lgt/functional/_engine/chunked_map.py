@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torch_geometric_lgt.functional._engine.custom_op import first_order, reverse_mode_only
 from torch_geometric_lgt.functional.numerics import without_autocast
+from torch_geometric_lgt.functional.tracing import is_tracing
 
 RowTensors = tuple[Tensor | None, ...]
 
@@ -26,7 +27,7 @@ def chunked_map(
     summed per chunk, which keeps the rounding error small.
 
     Compiled code has one chunk of all rows, because each number of chunks would be another program.
-    Exported programs also store what the backward pass needs.
+    Exported and traced programs also store what the backward pass needs.
 
     Args:
         function (callable): Gets the slice of the rows, the rows of each gathered tensor, then the
@@ -39,13 +40,13 @@ def chunked_map(
     indices = [index for _, index in gathered]
     tensors = [*(tensor for tensor, _ in gathered), *whole]
     reverse_mode_only(*tensors)
-    if not torch.compiler.is_compiling():
+    if not is_tracing():
         return _ChunkedMap.apply(function, step, len(indices), *indices, *tensors)
 
     def run(*indices: Tensor) -> Tensor:
         return function(slice(0, indices[0].numel()), *_rows(tensors, indices))
 
-    if torch.compiler.is_exporting():  # strict exports cannot run a checkpoint
+    if torch.compiler.is_exporting() or not torch.compiler.is_compiling():  # takes no checkpoint
         return run(*indices)
     return cast(Tensor, checkpoint(run, *indices, use_reentrant=False, preserve_rng_state=False))
 

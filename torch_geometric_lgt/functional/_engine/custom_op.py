@@ -18,7 +18,7 @@ from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional.numerics import without_autocast
 from torch_geometric_lgt.functional.tracing import is_watched
 
-PLAIN_TENSORS = {Tensor, Parameter}
+PLAIN_TYPES = {Tensor, Parameter, type(None), bool, int, float, str}
 
 A = TypeVar('A', bound=Arguments)
 
@@ -128,7 +128,7 @@ def is_eager(values: Sequence[Any]) -> bool:
     mode, outside of modes that watch or replace operators, and with plain tensors only."""
     if is_watched():
         return False
-    return not any(issubclass(kind, Tensor) for kind in {*map(type, values)} - PLAIN_TENSORS)
+    return not any(issubclass(kind, Tensor) for kind in {*map(type, values)} - PLAIN_TYPES)
 
 
 def _without_autocast(function: Callable) -> Callable:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments, Size
 from torch_geometric_lgt.functional._engine.custom_op import operator
+from torch_geometric_lgt.functional.tracing import is_tracing
 
 
 class Rows(NamedTuple):
@@ -108,7 +109,7 @@ def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
     targets. All results are contiguous, because a sparse matrix on a GPU reads others wrongly."""
     source, target = edge_index.contiguous()
     order = None
-    if target.numel() > 1 and not bool((target[1:] >= target[:-1]).all()):
+    if target.numel() > 1 and (is_tracing() or not bool((target[1:] >= target[:-1]).all())):
         target, order = target.sort()
         source = source[order]
     nodes = torch.arange(num_targets + 1, device=target.device)

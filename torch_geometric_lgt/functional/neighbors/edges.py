@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges, sorted_rows
-from torch_geometric_lgt.functional.tracing import may_read_values
+from torch_geometric_lgt.functional.tracing import is_tracing, may_read_values
 from torch_geometric_lgt.typing import Adj
 
 
@@ -26,7 +26,7 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int, argument: str = 'edge
     """
     edges, weight = weighted_edges(edge_index, num_src, num_dst, argument=argument)
     # in compiled code values of a matrix may be 1, and sorted edges have weights that are not
-    traced = torch.compiler.is_compiling()
+    traced = is_tracing()
     if weight is not None and (not traced or isinstance(edge_index, SortedEdges)):
         bounds = ''
         if not traced and weight.numel() > 0:

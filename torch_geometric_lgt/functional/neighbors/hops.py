@@ -4,6 +4,8 @@ import torch
 from scipy.sparse import coo_array, csr_array, eye_array
 from torch import Tensor
 
+from torch_geometric_lgt.functional.tracing import is_tracing
+
 
 def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
     r"""Counts the distinct neighbours of each node along edges ``[2, E]`` in either direction,
@@ -54,7 +56,7 @@ def first_hop(edge_index: Tensor, num_nodes: int, self_loops: bool) -> tuple[Ten
 def _paths(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> list[Tensor]:
     r"""Returns the result of :meth:`hops` for an order above 1, computed by products of the
     adjacency matrix on the CPU."""
-    if torch.compiler.is_compiling():
+    if is_tracing():
         raise ValueError(
             "'relational_order' must be at most 1 to be exported with edges: pass what the method "
             "'hops' returns"

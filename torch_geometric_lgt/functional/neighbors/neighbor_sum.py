@@ -9,9 +9,14 @@ from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments, Size
 from torch_geometric_lgt.functional._engine.custom_op import operator
-from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, SortedEdges, stored_rows
+from torch_geometric_lgt.functional.neighbors.edge_rows import (
+    EdgeOrders,
+    SortedEdges,
+    rows_of,
+    stored_rows,
+)
 from torch_geometric_lgt.functional.neighbors.edge_sums import products, sums
-from torch_geometric_lgt.functional.tracing import may_read_values
+from torch_geometric_lgt.functional.tracing import is_tracing, may_read_values
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone, PairTensor
 
 
@@ -56,6 +61,9 @@ def neighbor_sum(
     """
     if isinstance(edges, SortedEdges):
         edge_index, orders = edges.edge_index, edges.orders()
+    elif is_tracing() and not torch.compiler.is_compiling():
+        # the sizes that an operator gets are constants of torch.jit.trace
+        edge_index, orders = edges, EdgeOrders(*rows_of(edges, num_targets))
     else:
         edge_index, orders = edges, EdgeOrders()
     learned = weight.requires_grad
