@@ -1,5 +1,7 @@
 """What holds for every layer over the attention state."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from attention_layers import LAYERS
@@ -387,3 +389,16 @@ def test_shapes_on_the_meta_device(name, is_small, constants):
     assert out.shape == (100, layer.out_channels)
     assert x.grad.shape == x.shape
     assert all(part.grad.shape == part.shape for part in layer.parameters())
+
+
+@pytest.mark.parametrize('feature_map', ['simplex', 'fourier', 'learned'])
+def test_parameters_in_half_precision_beside_buffers_in_single(feature_map):
+    """As in FSDP's mixed precision, which converts parameters and inputs only. Sums are in single
+    precision, and so is the product of the projection and the weight."""
+    layer, x = KernelAttentionConv(6, 8, heads=2, feature_map=feature_map), torch.randn(300, 6)
+    half = deepcopy(layer)
+    for single, parameter in zip(layer.parameters(), half.parameters(), strict=True):
+        parameter.data = parameter.data.bfloat16()
+        single.data = parameter.data.float()
+    out = half(x.bfloat16())
+    assert torch.equal(out, layer(x.bfloat16().float()).bfloat16())

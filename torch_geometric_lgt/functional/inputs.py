@@ -176,9 +176,10 @@ def fold_head_projection(inputs: KernelInput) -> KernelInput:
     :obj:`inputs` itself unless this saves work."""
     if inputs.head_projection is None or not folding_saves_work(inputs):
         return inputs
-    weight, bias = cast(Tensor, inputs.weight), inputs.bias
+    inputs = inputs.aligned()
+    weight, bias, matrices = cast(Tensor, inputs.weight), inputs.bias, inputs.head_projection
     with without_autocast(inputs.x.device.type):
-        weight, bias = fold_projection(inputs.head_projection, weight, bias, inputs.heads)
+        weight, bias = fold_projection(cast(Tensor, matrices), weight, bias, inputs.heads)
     return replace(inputs, weight=weight, bias=bias, head_projection=None)
 
 

@@ -221,6 +221,7 @@ def folded(queries: KernelInput) -> KernelInput:
     is_softmax = queries.kind == 'softmax' and not is_fused(queries, 0)
     if not is_softmax or not folding_saves_work(queries):
         return queries
+    queries = queries.aligned()
     weight, bias = cast(Tensor, queries.weight), queries.bias
     with without_autocast(queries.x.device.type):
         projection = queries.data_normalizer * cast(Tensor, queries.projection)
