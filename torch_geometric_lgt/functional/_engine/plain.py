@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from torch_geometric_lgt.functional._engine.custom_op import refuse_second_order
+from torch_geometric_lgt.functional._engine.custom_op import (
+    refuse_second_order,
+    reverse_mode_only,
+)
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
 from torch_geometric_lgt.functional._engine.features import guarded, largest, scaled
 from torch_geometric_lgt.functional._engine.layout import both_masks, join, split
@@ -172,7 +175,9 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
     r"""Evaluates the linear part of queries or keys in the dtype of sums, outside autocast, and
     divides them by the Frobenius norm of their graph and head. :obj:`nodes` says which of them
     belongs to which graph."""
-    inputs, places = inputs.aligned(), positions(nodes, inputs.x)
+    inputs = inputs.aligned()
+    reverse_mode_only(inputs.x, inputs.weight, inputs.bias)
+    places = positions(nodes, inputs.x)
     with without_autocast(inputs.x.device.type):
         x = _evaluate(inputs, places.take(inputs.x), nodes.sizes.size(0), inputs.heads)
         if places.is_repeated is not None:

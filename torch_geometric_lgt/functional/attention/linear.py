@@ -9,7 +9,6 @@ from torch.nn.functional import linear
 
 from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional._engine import plain
-from torch_geometric_lgt.functional._engine.custom_op import reverse_mode_only
 from torch_geometric_lgt.functional._engine.dispatch import is_plain, may_record, saves_products
 from torch_geometric_lgt.functional.attention.gram import gram_read, gram_state
 from torch_geometric_lgt.functional.attention.kernel import attend, check_alike, node_pair
@@ -272,7 +271,6 @@ def _attend_small(form: LinearForm, sources: Segments, targets: Segments) -> Ten
     r"""Computes the outputs of an attention with Frobenius norms by formulas that autograd records.
     Queries and keys are evaluated once, for the norms and for the weights."""
     x = form.queries.inputs.x
-    reverse_mode_only(x, form.keys.x, form.values.x)
     queries, values = form.with_values(is_autocast=False)
     queries, keys = plain.normalized(queries, targets), plain.normalized(form.keys, sources)
     factor = form.queries.factor(sources.sizes)
