@@ -1,14 +1,21 @@
 """Activation checkpointing of PyTorch computes a layer again in the backward pass."""
 
+from functools import partial
+
 import pytest
 import torch
 from constants import BY_OPERATORS
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
     DegreeMaskedAttention,
     DIFFormerConv,
+    FeatureMap,
     GraphTransformer,
     JaccardSubtractorConv,
     KernelAttentionConv,
@@ -69,3 +76,29 @@ def test_gradients_are_those_without_checkpointing(name, is_small, use_reentrant
         for leaf in leaves:
             leaf.grad = None
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
+def keep_products(_context, operator, *_args, **_kwargs):
+    """Recomputes all but matrix products."""
+    is_product = operator in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+    return CheckpointPolicy.MUST_SAVE if is_product else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+KEPT = {**CALLS, 'map': (lambda: FeatureMap('simplex', 6), lambda phi, x: phi(x))}
+
+
+@pytest.mark.parametrize('name', KEPT)
+def test_kept_products_give_the_same_gradients(name):
+    """The logits of keys were changed in place: the adjacency attention subtracted the squares
+    twice, and the feature map ended in an error."""
+    make, call = KEPT[name]
+    layer, x = make().double(), torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    contexts = partial(create_selective_checkpoint_contexts, keep_products)
+    kept = partial(checkpoint, call, use_reentrant=False, context_fn=contexts)
+    leaves, results = [x, *layer.parameters()], []
+    for run in (call, kept):
+        torch.manual_seed(1)
+        out = run(layer, x)
+        grads = torch.autograd.grad(out.square().sum(), leaves, allow_unused=True)
+        results.append((out.detach(), *grads))
+    torch.testing.assert_close(results[1], results[0])

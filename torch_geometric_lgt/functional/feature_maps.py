@@ -110,7 +110,7 @@ class Softmax(Map):
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
     ) -> LogFeatures:
         logits = x @ cast(Tensor, w).t()
-        return logits if squared is None else logits.sub_(squared, alpha=0.5), None
+        return logits if squared is None else logits.sub(squared, alpha=0.5), None
 
     def vjp(
         self, x: Tensor, w: OptTensor, power: float, is_key: bool, feature: Tensor, grad: Tensor
