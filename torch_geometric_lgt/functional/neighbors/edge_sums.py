@@ -29,7 +29,12 @@ def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
     values = weight.to(dtype).unbind(1)
     for part, value in zip(channels, values, strict=True):
         matrix = torch.sparse_csr_tensor(
-            rows.pointer, rows.source, value.contiguous(), shape, check_invariants=False
+            rows.pointer,
+            rows.source,
+            value.contiguous(),
+            shape,
+            device=value.device,
+            check_invariants=False,
         )
         out.append(matrix @ part.contiguous())
     return (torch.cat(out, 1) if heads > 1 else out[0]).to(x.dtype)

@@ -578,7 +578,8 @@ class GraphTransformer(LayerwiseModel):
             return dropout(x, self.input_dropout, self.training)
         x = x.to_sparse_csr()
         values = dropout(x.values(), self.input_dropout, self.training)
-        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
+        indices = x.crow_indices(), x.col_indices()
+        return torch.sparse_csr_tensor(*indices, values, x.shape, device=values.device)
 
     def __repr__(self) -> str:
         return f'{super().__repr__()[:-1]}, num_local_layers={self.num_local_layers})'
