@@ -67,7 +67,9 @@ class GlobalAttention(PerformerAttention):
         r"""Context manager: passes the keywords to each call of the layer inside the ``with``
         block, because :class:`~torch_geometric.nn.GPSConv` passes features and mask only. Arguments
         with one row for each node have the :math:`N` rows of all graphs, without padding. The layer
-        raises its own errors for arguments that do not fit.
+        raises its own errors for arguments that do not fit. A checkpoint
+        (:meth:`torch.utils.checkpoint.checkpoint`) calls the layer again in the backward pass,
+        which must be inside the block, too.
 
         Example:
             >>> import torch

@@ -190,7 +190,8 @@ class GPSConv(PyGGPSConv):
     Args:
         channels (int): Size of each input and output sample.
         conv (torch.nn.Module, optional): The message passing layer, or :obj:`None` for attention
-            alone.
+            alone. As in PyG, :attr:`norm1` is then there and not used:
+            :class:`~torch.nn.parallel.DistributedDataParallel` needs ``static_graph=True``.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         dropout (float, optional): Dropout probability of the output of each branch and within the
             feed-forward network. (default: :obj:`0.0`)
