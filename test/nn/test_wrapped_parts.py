@@ -10,9 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormerConv,
+    GraphTransformer,
     JaccardSubtractorConv,
     KernelAttentionConv,
     MGFormer,
+    SGFormer,
     SGFormerConv,
 )
 
@@ -150,3 +152,34 @@ def test_quantised_parts_run():
         rounded.bias = part.bias
         setattr(layer, name, torch.nn.Sequential(rounded))
     assert 0 < (layer(x) - expected).abs().max() < 0.1
+
+
+class Wrapper(torch.nn.Module):
+    """As the wrapper of a checkpoint or of FSDP."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args, **kwargs):
+        return self.module(*args, **kwargs)
+
+
+MESSAGE_PASSING = {
+    'GraphTransformer': (lambda: GraphTransformer(6, 4, 3), 'blocks.0.conv'),
+    'gate': (lambda: GraphTransformer(6, 4, 3, num_local_layers=2, gate=True), 'blocks.0.conv'),
+    'SGFormer': (lambda: SGFormer(6, 4, 3), 'gnn'),
+    'initial': (lambda: SGFormer(6, 4, 3, gnn_residual='initial', gnn_use_init=True), 'gnn'),
+}
+
+
+@pytest.mark.parametrize('name', MESSAGE_PASSING)
+def test_wrapped_message_passing_keeps_its_weights(name):
+    """The models took it for another layer and gave it edges without GCN's weights."""
+    make, part = MESSAGE_PASSING[name]
+    model, x, weight = make().eval(), torch.randn(12, 6), torch.rand(40)
+    degree = torch.arange(12) + 9
+    expected = model(x, EDGES, edge_weight=weight, degree=degree)
+    parent, _, last = part.rpartition('.')
+    setattr(model.get_submodule(parent), last, Wrapper(model.get_submodule(part)))
+    torch.testing.assert_close(model(x, EDGES, edge_weight=weight, degree=degree), expected)

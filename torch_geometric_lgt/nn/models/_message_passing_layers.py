@@ -14,7 +14,7 @@ from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr, check_output
 from torch_geometric_lgt.nn.models._graph_context import Degree
-from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv, gcn_edges
+from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv, gcn_edges, is_sparse_gcn
 from torch_geometric_lgt.typing import Adj
 
 CONVS = {
@@ -251,7 +251,7 @@ def message_input(
         ValueError: If edges have weights or features that the layer does not take, or features of
             another shape. If :obj:`degree` is given to a GCN that counts the degrees of its input.
     """
-    if isinstance(conv, SparseGCNConv):
+    if is_sparse_gcn(conv):
         in_degree = degree[1] if isinstance(degree, tuple) else degree
         edges = gcn_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
         check_edge_attr(edge_attr, edges.edges.edge_index.size(1), edge_channels)

@@ -73,6 +73,12 @@ class SparseGCNConv(GCNConv):
         return out if self.bias is None else out + self.bias
 
 
+def is_sparse_gcn(conv: torch.nn.Module | None) -> bool:
+    r"""Tells whether :obj:`conv` is a :class:`SparseGCNConv` or a module around one, such as the
+    wrapper of a checkpoint, which passes the edges on."""
+    return conv is not None and any(isinstance(part, SparseGCNConv) for part in conv.modules())
+
+
 class SparseGCN(GCN):
     r"""Computes :class:`torch_geometric.nn.GCN` with layers of the type :class:`SparseGCNConv`.
 
@@ -126,7 +132,7 @@ class SparseGCN(GCN):
             return super().forward(x, edge_index, *args, **kwargs)
         x_0 = x
         for layer in range(self.num_layers):
-            x = self._layer(layer, x, x_0, edge_index, x.size(0), processes)
+            x = self._layer(layer, x, x_0, (edge_index, *args), x.size(0), processes)
         return x
 
     def inference_per_layer(
@@ -142,18 +148,18 @@ class SparseGCN(GCN):
         if not self.activates_last:
             return super().inference_per_layer(layer, x, edge_index, batch_size)
         with torch.no_grad():
-            return self._layer(layer, x, x_0, edge_index, batch_size)
+            return self._layer(layer, x, x_0, (edge_index,), batch_size)
 
     def _layer(
         self,
         layer: int,
         x: Tensor,
         x_0: Any,
-        edge_index: Any,
+        edges: tuple[Any, ...],
         size: int,
         processes: Processes | None = None,
     ) -> Tensor:
-        out = self.convs[layer](x, edge_index)[:size]
+        out = self.convs[layer](x, *edges)[:size]
         norm = self.norms[layer]
         if self.lin_inits is not None:
             out = out + self.lin_inits[layer](x_0)

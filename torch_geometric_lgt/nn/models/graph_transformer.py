@@ -57,9 +57,9 @@ from torch_geometric_lgt.nn.models._message_passing_layers import (
 )
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._sparse_gcn import (
-    SparseGCNConv,
     gcn_degree_edges,
     gcn_matrix,
+    is_sparse_gcn,
 )
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
 from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
@@ -296,7 +296,7 @@ class GraphTransformer(LayerwiseModel):
     @property
     def uses_degrees(self) -> bool:
         r"""Tells whether layers read the degrees of the whole graph, as those of GCN do."""
-        return isinstance(self.conv, SparseGCNConv)
+        return is_sparse_gcn(self.conv)
 
     def _make_attention(
         self, heads: int, attn_type: Any, attn_kwargs: dict[str, Any] | None
@@ -516,7 +516,7 @@ class GraphTransformer(LayerwiseModel):
         """
         weight = reference(self.lin_in)
         for conv in (block.conv for block in self.blocks):
-            if conv is not None and not isinstance(conv, SparseGCNConv):
+            if conv is not None and not is_sparse_gcn(conv):
                 check_one_hop(conv, self.hidden_channels, self.edge_channels, weight)
         return super().stream_layers(stream, num_layers)
 
