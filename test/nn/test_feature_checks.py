@@ -57,6 +57,20 @@ def test_features_that_are_no_tensor(name):
             module(wrong, edge_index=EDGES)
 
 
+@pytest.mark.filterwarnings('ignore:The PyTorch API of nested tensors is in prototype')
+@pytest.mark.parametrize('layout', [torch.jagged, torch.strided], ids=str)
+@pytest.mark.parametrize('name', [*MODELS, *LAYERS])
+def test_nested_features(name, layout):
+    """Linear layers take them."""
+    x = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(7, 4)], layout=layout)
+    message = (
+        "'x' must have the nodes of all graphs below each other (got a nested tensor); give "
+        "torch.cat(x.unbind()), and the graph of each node as 'batch'"
+    )
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        {**MODELS, **LAYERS}[name]()(x, edge_index=EDGES)
+
+
 @pytest.mark.parametrize('name', sorted(LAYERS.keys() - {'gps_conv', 'degree_masked'}))
 def test_pairs_of_features_that_are_no_tensors(name):
     x = torch.randn(10, 4)

@@ -72,9 +72,15 @@ def check_tensor(x: Any, name: str = 'x') -> None:
 
     Raises:
         TypeError: If they are not.
+        ValueError: If they are a nested tensor.
     """
     if not isinstance(x, Tensor):
         raise _type_error(x, name, 'a torch.Tensor')
+    if x.is_nested:
+        raise ValueError(
+            f"'{name}' must have the nodes of all graphs below each other (got a nested tensor); "
+            f"give torch.cat({name}.unbind()), and the graph of each node as 'batch'"
+        )
 
 
 def feature_pair(x: Tensor | PairTensor) -> PairTensor:
@@ -110,7 +116,7 @@ def check_dense(x: Tensor) -> None:
 
     Raises:
         TypeError: If :obj:`x` is no tensor.
-        ValueError: If :obj:`x` is a sparse tensor.
+        ValueError: If :obj:`x` is a sparse or nested tensor.
     """
     check_tensor(x)
     if x.layout != torch.strided:
