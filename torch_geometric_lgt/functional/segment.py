@@ -9,8 +9,8 @@ from torch import Tensor
 from torch_geometric_lgt.functional.tracing import is_capturing, is_tracing
 
 NEEDS_BATCH_SIZE = (
-    "'batch_size' is needed with 'batch' under torch.compile or torch.jit.trace; pass the number of "
-    'graphs'
+    "'batch_size' is needed with 'batch' under torch.compile or torch.jit.trace; pass the number "
+    'of graphs'
 )
 
 
