@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from torch_geometric_lgt.functional._engine.custom_op import is_eager
 from torch_geometric_lgt.functional._engine.dispatch import (
     backend_of,
     is_fused,
@@ -180,3 +181,13 @@ def test_triton_kernels_compute_both_passes_of_keys_and_queries(constants):
         'FusedQueries',
         'FusedQueryGrads',
     ]
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+def test_eager_code_has_plain_tensors():
+    x = torch.ones(2)
+    assert is_eager([x, torch.nn.Parameter(x), None, 2, 0.5, True, 'elu', (1,)])
+    assert not is_eager([x, x.as_subclass(Subclass)])
