@@ -62,7 +62,7 @@ def test_functions(attention):
     k, q, backend = torch.randn(18, 2, 4), torch.randn(5, 2, 4), Graphs()
     batch = torch.arange(18) // 6, torch.tensor([0, 1, 0, 1, 1])
     options = {'feature_map': 'elu'} if attention is kernel_attention else {}
-    compiled = torch.compile(attention, dynamic=True, backend=backend)
+    compiled = torch.compile(attention, backend=backend)
     torch.testing.assert_close(
         compiled(q, k, k, batch=batch, **options), attention(q, k, k, batch=batch, **options)
     )
@@ -92,7 +92,7 @@ def test_the_whole_graph_needs_the_number():
 def test_counted_only_where_nothing_tells_the_number(monkeypatch):
     count, batch = functional.segment.count_graphs, torch.tensor([2, 0, 2])
     assert count(batch, None) is None
-    monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
+    monkeypatch.setattr(torch.compiler, 'is_dynamo_compiling', lambda: True)
     assert count(batch, None) == 3
     assert count((batch, None), None, None) == 3
     assert count((batch[1:2], batch), None) == 3
@@ -100,5 +100,3 @@ def test_counted_only_where_nothing_tells_the_number(monkeypatch):
     assert count(batch, 7) == 7
     assert count(None, None) is None
     assert count(batch, None, None, object()) is None
-    monkeypatch.setattr(torch.compiler, 'is_exporting', lambda: True)
-    assert count(batch, None) is None

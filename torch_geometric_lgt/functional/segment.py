@@ -119,9 +119,9 @@ def count_graphs(batch: Any, batch_size: int | None, *given: Any) -> int | None:
     or model that starts with it is compiled as one graph after the break. :obj:`given` are
     arguments that tell the number of graphs, such as a state: with one of them it is not counted.
     """
-    if batch is None or batch_size is not None or not torch.compiler.is_compiling():
+    if batch is None or batch_size is not None or not torch.compiler.is_dynamo_compiling():
         return batch_size
-    if torch.compiler.is_exporting() or any(argument is not None for argument in given):
+    if any(argument is not None for argument in given):
         return batch_size
     return _count_uncompiled(*(batch if isinstance(batch, tuple) else (batch,)))
 
