@@ -11,6 +11,9 @@ from torch_geometric.nn import GATConv, LGConv
 from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv, KernelAttentionConv, SGFormer
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear
 
+# Makes a layer from the channels, the heads, whether values are projected, and the edges.
+Maker = Callable[[int, int, bool, Tensor], torch.nn.Module]
+
 
 class SoftmaxAttention(torch.nn.Module):
     r"""Applies the softmax attention over all nodes of one graph, in :math:`O(N^2)` time:
@@ -30,9 +33,7 @@ class SoftmaxAttention(torch.nn.Module):
         self.heads = heads
         self.lin_query = make_linear(channels, channels)
         self.lin_key = make_linear(channels, channels)
-        self.lin_value = (
-            make_linear(channels, channels) if value_projection else torch.nn.Identity()
-        )
+        self.lin_value = _value_layer(channels, value_projection)
 
     def forward(self, x: Tensor, *_, state: None = None) -> Tensor:
         q, k, v = (
@@ -76,15 +77,17 @@ class GraphSum(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.mean, self.conv = mean, LGConv()
-        self.lin_value = (
-            make_linear(channels, channels) if value_projection else torch.nn.Identity()
-        )
+        self.lin_value = _value_layer(channels, value_projection)
         self.register_buffer('edge_index', edge_index, persistent=False)
 
     def forward(self, x: Tensor, *_, state: None = None, degree: None = None) -> Tensor:
         v = self.lin_value(x)
         out = self.conv(v, self.edge_index)
         return out + v.mean(0, keepdim=True) if self.mean else out
+
+
+def _value_layer(channels: int, value_projection: bool) -> torch.nn.Module:
+    return make_linear(channels, channels) if value_projection else torch.nn.Identity()
 
 
 def _sigmoid(channels: int, heads: int, value_projection: bool, _: Tensor) -> torch.nn.Module:
@@ -111,9 +114,7 @@ def _nodeformer(channels: int, heads: int, value_projection: bool, _: Tensor) ->
     )
 
 
-# For each model: each makes a layer from the channels, the heads, whether values are projected, and
-# the edges.
-REPLACEMENTS: dict[str, dict[str, Callable[[int, int, bool, Tensor], torch.nn.Module]]] = {
+REPLACEMENTS: dict[str, dict[str, Maker]] = {
     'sgformer': {
         'sigmoid': _sigmoid,
         'softmax': lambda channels, heads, value_projection, _: SoftmaxAttention(
@@ -135,7 +136,7 @@ REPLACEMENTS: dict[str, dict[str, Callable[[int, int, bool, Tensor], torch.nn.Mo
 
 def replace_attention(
     model: SGFormer | DIFFormer,
-    make: Callable[[int, int, bool, Tensor], torch.nn.Module],
+    make: Maker,
     heads: int,
     value_projection: bool,
     edge_index: Tensor,

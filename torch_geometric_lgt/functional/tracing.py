@@ -24,8 +24,7 @@ def is_tracing() -> bool:
 def is_watched() -> bool:
     r"""Returns whether the code is traced (:meth:`is_tracing`), or a mode of PyTorch watches or
     replaces operators."""
-    is_traced = torch.compiler.is_compiling() or torch._C._is_tracing()
-    return is_traced or torch._C._len_torch_dispatch_stack() > 0
+    return is_tracing() or torch._C._len_torch_dispatch_stack() > 0
 
 
 def may_read_values() -> bool:

@@ -32,9 +32,13 @@ class NeighborSum(MessagePassing):
                 (default: :obj:`None`, the explainer's mask)
         """
         mask = explained_edges(self, weight.size(0)) if edge_mask is None else edge_mask
-        if mask is not None:
-            weight = weight * mask[:, None].to(weight.dtype)
-        return neighbor_sum(x, edges, weight, num_targets)
+        return neighbor_sum(x, edges, masked_weight(weight, mask), num_targets)
+
+
+def masked_weight(weight: Tensor, mask: Tensor | None) -> Tensor:
+    r"""Multiplies the weights of edges ``[E, 1]`` or ``[E, H]`` by a factor ``[E]`` for each edge,
+    if there is one."""
+    return weight if mask is None else weight * mask[:, None].to(weight.dtype)
 
 
 def explained_edges(layer: MessagePassing, num_edges: int) -> Tensor | None:
