@@ -146,8 +146,8 @@ def test_recommendations_are_those_of_the_cpu(device):
     users = torch.arange(30)
     exclude = torch.stack([users, users])
     for k in (1, 5):
-        items = actual.recommend(users.to(device), k=k, exclude=exclude.to(device))
-        assert torch.equal(items.cpu(), expected.recommend(users, k=k, exclude=exclude))
+        items = actual.recommend(src_index=users.to(device), k=k, exclude=exclude.to(device))
+        assert torch.equal(items.cpu(), expected.recommend(src_index=users, k=k, exclude=exclude))
 
 
 def test_report_of_a_model_on_the_device(device):

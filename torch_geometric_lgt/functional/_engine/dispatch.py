@@ -43,11 +43,16 @@ CHUNKED = Backend(Keys, KeyGrads, Queries, QueryGrads)
 SAMPLED = Backend(SampledKeys, SampledKeyGrads, SampledQueries, SampledQueryGrads)
 
 
+def has_kernels(x: Tensor) -> bool:
+    r"""Returns whether Triton kernels run on the device of :obj:`x`."""
+    return x.device.type in FUSED_DEVICES
+
+
 def is_fused(inputs: KernelInput, channels: int) -> bool:
     r"""Returns whether Triton kernels can compute queries or keys whose values have :obj:`channels`
     channels per head. They need softmax features of one projection for all heads, one sample, no
     noise, no self values, sums in float32, at most 128 channels, and Triton on a CUDA device."""
-    if inputs.x.device.type not in FUSED_DEVICES:
+    if not has_kernels(inputs.x):
         return False
     is_softmax = inputs.kind == 'softmax' and inputs.samples == 1
     is_plain = is_softmax and inputs.noise is None and inputs.self_value is None

@@ -149,34 +149,37 @@ def log_attention_scores(
     features without a mask and pairs within graphs.
 
     Arguments are as in :meth:`attention_scores`. The logarithm is finite even if the weight would
-    vanish. Log-features of a query and a key add up: the projection is applied to the sum of both.
+    vanish: log-features of a query and a key add up.
     """
     scored = ScoredPairs(queries, keys, pairs, sources, targets)
+    q, k = _exponents(scored.q), _exponents(scored.k)
 
     def log_denominator(
-        _span: slice, x: Tensor, maximum: Tensor, denominator: Tensor, projection: Tensor
+        _span: slice, exponents: Tensor, maximum: Tensor, denominator: Tensor
     ) -> Tensor:
-        exponents = _exponents(replace(scored.q, x=x, projection=projection))
         return (exponents + maximum + denominator.squeeze(3).log()).logsumexp(-1)
 
-    def score(q: KernelInput, k: KernelInput, *_: Tensor) -> Tensor:
-        return _exponents(replace(q, x=q.x + k.x)).logsumexp(-1)
+    def score(_span: slice, q: Tensor, k: Tensor) -> Tensor:
+        return (q + k).logsumexp(-1)
 
-    q, k, graph = scored.q, scored.k, scored.target_graph
-    every_row = torch.arange(q.x.size(0), device=pairs.device)
-    gathered = [(q.x, every_row), (state.maximum, graph), (state.denominator, graph)]
-    total = chunked_map(log_denominator, rows(q), gathered, (q.projection,))
-    squares = k.x.unflatten(1, (k.heads, -1)).square().sum(2)
-    log_ratio = scored.map(score) - total.index_select(0, scored.query)
-    return log_ratio - squares.index_select(0, scored.key) / 2
+    step, graph = rows(scored.q), scored.target_graph
+    every_row = torch.arange(q.size(0), device=pairs.device)
+    sums = state.maximum, state.denominator  # of one graph they need no copy for each row
+    of_graphs = [] if sums[0].size(0) == 1 else [(part, graph) for part in sums]
+    whole = () if of_graphs else sums
+    total = chunked_map(log_denominator, step, [(q, every_row), *of_graphs], whole)
+    log_weight = chunked_map(score, step, [(q, scored.query), (k, scored.key)])
+    squares = scored.k.x.unflatten(1, (keys.heads, -1)).square().sum(2) / 2
+    log_ratio = log_weight - total.index_select(0, scored.query)
+    return log_ratio - squares.index_select(0, scored.key)
 
 
 def _exponents(queries: KernelInput) -> Tensor:
-    r"""Computes the logarithms ``[E, H, M]`` of the features of queries. Here :obj:`queries.x`
-    ``[E, H * C]`` are the queries themselves, after their Linear layer."""
-    q = split(queries.x, 1, queries.heads)
-    log, _ = queries.map.log_features(q, queries.projection, queries.power, None)
-    return cast(Tensor, log)[0].transpose(0, 1)
+    r"""Computes the logarithms ``[n, H, M]`` of the features of queries, whose :obj:`x` are the
+    queries themselves ``[n, H * C]``."""
+    q = queries.x.unflatten(1, (queries.heads, -1))
+    with without_autocast(q.device.type):
+        return cast(Tensor, queries.map.log_features(q, queries.projection, queries.power, None)[0])
 
 
 def _key_features(keys: KernelInput) -> tuple[Tensor | None, Tensor | None]:
@@ -192,9 +195,9 @@ def _key_features(keys: KernelInput) -> tuple[Tensor | None, Tensor | None]:
 
 def _distinct(nodes: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     r"""Returns the distinct ids in :obj:`nodes` ``[E]`` and the position ``[E]`` of each node among
-    them. In compiled code, which must know their number, it returns all node ids of :obj:`x` and
-    :obj:`nodes` itself."""
-    if torch.compiler.is_compiling():
+    them. It returns all node ids of :obj:`x` and :obj:`nodes` itself if there are no more of them
+    than of :obj:`nodes`, and in compiled code, which must know their number."""
+    if torch.compiler.is_compiling() or x.size(0) <= nodes.numel():
         return torch.arange(x.size(0), device=x.device), nodes
     return nodes.unique(return_inverse=True)
 

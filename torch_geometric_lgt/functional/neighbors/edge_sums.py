@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt.functional._engine.dispatch import has_kernels
 from torch_geometric_lgt.functional.neighbors.edge_rows import Rows
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
 
@@ -20,6 +21,10 @@ def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
     num_targets = rows.pointer.numel() - 1
     if num_edges == 0:
         return x.new_zeros(num_targets, x.size(1))
+    if has_kernels(x):
+        from torch_geometric_lgt.functional._engine import fused_edges
+
+        return fused_edges.edge_sums(x, *rows, weight)
     weight = weight if rows.order is None else weight[rows.order]
     hide_csr_warning()
     dtype = compute_dtype(x.dtype)
@@ -46,7 +51,8 @@ def hide_csr_warning() -> None:
     process. To catch warnings in each call would make Python forget which others it has shown, and
     is not safe in threads."""
     with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
+        for text in ('Sparse CSR tensor support is in beta', 'Sparse invariant checks are'):
+            warnings.filterwarnings('ignore', text)
         pointer, source = torch.zeros(2, 1, dtype=torch.long, device='cpu')
         torch.sparse_csr_tensor(pointer, source[:0], source[:0], (0, 1), check_invariants=False)
 
@@ -54,6 +60,10 @@ def hide_csr_warning() -> None:
 def products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
     r"""Computes inner products ``[E, H]`` per edge and head: the source's row in :obj:`x`
     ``[N_s, H * C]`` with the target's row in :obj:`y` ``[N_t, H * C]``."""
+    if has_kernels(x):
+        from torch_geometric_lgt.functional._engine import fused_edges
+
+        return fused_edges.edge_products(x, y, edge_index, heads)
     return _summed(torch.mul, x, y, edge_index, heads)
 
 

@@ -1,0 +1,142 @@
+"""The kernels for edges: on a GPU, or else in Triton's interpreter on the CPU, which conftest.py
+turns on."""
+
+import pytest
+import torch
+from gradients import gradients
+
+from torch_geometric_lgt.functional.inputs import LinearInput
+from torch_geometric_lgt.functional.neighbors import edge_sums
+from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
+from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
+
+pytest.importorskip(
+    'triton', reason='the kernels need Triton, which PyTorch brings along on Linux only'
+)
+from torch_geometric_lgt.functional._engine import fused_edges as module
+
+pytestmark = pytest.mark.kernels
+DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+N, E = 9, 40
+EDGES = torch.stack(
+    [torch.randint(N - 1, (E,)), torch.randint(N - 2, (E,))]
+)  # some nodes have none
+EDGES[1, :25] = 3  # more edges than a block of wide rows has
+ORDERS = {'sorted': EDGES[:, EDGES[1].argsort()], 'unsorted': EDGES, 'empty': EDGES[:, :0]}
+# heads and channels: blocks that are not full, several heads in a block, several blocks of a row
+WIDTHS = [(1, 1), (1, 6), (3, 5), (2, 64), (1, 150)]
+
+
+@pytest.fixture(autouse=True)
+def fused(monkeypatch, constants):
+    constants(fused_devices=(DEVICE.type,))
+    calls = []
+    for name in ('edge_products', 'edge_sums'):
+        original = getattr(module, name)
+
+        def counted(*args, original=original, name=name):
+            calls.append(name)
+            return original(*args)
+
+        monkeypatch.setattr(module, name, counted)
+    return calls
+
+
+def dense_sum(x, edges, weight):
+    matrix = x.new_zeros(N, N, weight.size(1))
+    matrix = matrix.index_put((edges[1], edges[0]), weight, accumulate=True)
+    return torch.einsum('ijh,jhc->ihc', matrix, x.unflatten(1, (weight.size(1), -1))).flatten(1)
+
+
+def dense_attention(q, k, v, edges, heads):
+    """Each repeated edge counts."""
+    q, k, v = (x.unflatten(1, (heads, -1)) for x in (q, k, v))
+    count = q.new_zeros(N, N).index_put((edges[1], edges[0]), q.new_ones(()), accumulate=True)
+    logits = torch.einsum('ihc,jhc->ijh', q, k) * q.size(2) ** -0.5
+    power = logits.exp() * count[..., None]
+    total = power.sum(1, keepdim=True)
+    return torch.einsum('ijh,jhc->ihc', power / total.masked_fill(total == 0, 1), v).flatten(1)
+
+
+def assert_same(actual, expected, tolerance):
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        length = max(1.0, float(value.norm()))
+        assert float((actual[name].double().cpu() - value).norm()) <= tolerance * length, name
+
+
+def with_gradients(function, dtype, device, **leaves):
+    copies = {
+        name: leaf.to(device, dtype, copy=True).requires_grad_() for name, leaf in leaves.items()
+    }
+    out = function(*copies.values())
+    grads = gradients(
+        (out * torch.arange(out.numel(), device=device).view(out.shape)).sum(), copies
+    )
+    return {'out': out.detach(), **grads}
+
+
+@pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.double, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(('heads', 'channels'), WIDTHS)
+@pytest.mark.parametrize('order', ORDERS)
+def test_sums_match_the_matrix_product(order, heads, channels, dtype, tolerance, fused):
+    edges = ORDERS[order]
+    x = torch.randn(N, heads * channels, dtype=torch.double)
+    weight = torch.randn(edges.size(1), heads, dtype=torch.double)
+    actual = with_gradients(
+        lambda x, weight: neighbor_sum(x, edges.to(DEVICE), weight, N),
+        dtype, DEVICE, x=x, weight=weight,
+    )  # fmt: skip
+    expected = with_gradients(
+        lambda x, weight: dense_sum(x, edges, weight), torch.double, 'cpu', x=x, weight=weight
+    )
+    assert_same(actual, expected, tolerance)
+    assert fused == ([] if order == 'empty' else ['edge_sums', 'edge_sums']) + ['edge_products']
+
+
+@pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.double, 1e-11), (torch.float32, 1e-4)])
+@pytest.mark.parametrize(('heads', 'channels'), WIDTHS)
+def test_attention_to_neighbours_matches_dense(heads, channels, dtype, tolerance, fused):
+    q, k, v = torch.randn(3, N, heads * channels, dtype=torch.double)
+    edges = sorted_edges(EDGES.to(DEVICE), N, N, backward=True)
+    actual = with_gradients(
+        lambda q, k, v: edge_attention(LinearInput(x=q), LinearInput(x=k), v, edges, None, heads),
+        dtype, DEVICE, q=q, k=k, v=v,
+    )  # fmt: skip
+    expected = with_gradients(
+        lambda q, k, v: dense_attention(q, k, v, EDGES, heads), torch.double, 'cpu', q=q, k=k, v=v
+    )
+    assert_same(actual, expected, tolerance)
+    assert set(fused) == {'edge_products', 'edge_sums'}
+
+
+def test_transposed_rows_are_read_in_their_order():
+    x, y = (torch.randn(6, N).to(DEVICE).t() for _ in range(2))
+    weight = torch.randn(2, E).to(DEVICE).t()
+    edges = sorted_edges(EDGES.to(DEVICE), N, N)
+    for function, args in (
+        (edge_sums.sums, lambda *parts: (parts[0], edges.by_target, parts[2])),
+        (edge_sums.products, lambda *parts: (parts[0], parts[1], edges.edge_index, 2)),
+    ):
+        expected = function(*args(x.contiguous(), y.contiguous(), weight.contiguous()))
+        assert torch.equal(function(*args(x, y, weight)), expected)
+
+
+def test_half_precision_sums_in_float32():
+    """4096 terms of 1: a sum in bfloat16 would stay at 256."""
+    many = torch.stack([torch.zeros(4096, dtype=torch.long), torch.arange(4096)]).to(DEVICE)
+    one = torch.ones(1, 4096, dtype=torch.bfloat16, device=DEVICE)
+    products = edge_sums.products(one, one, torch.zeros(2, 1, dtype=torch.long, device=DEVICE), 1)
+    assert (products.tolist(), products.dtype) == ([[4096]], torch.float32)
+    rows = sorted_edges(many.flip(0), 4096, 1).by_target
+    sums = edge_sums.sums(one.t(), rows, torch.ones(4096, 1, dtype=torch.bfloat16, device=DEVICE))
+    assert (sums.tolist(), sums.dtype) == ([[4096]], torch.bfloat16)
+
+
+def test_nan_reaches_only_the_rows_that_depend_on_it():
+    x = torch.ones(3, 2, device=DEVICE)
+    x[1, 0] = torch.nan
+    edges = torch.tensor([[0, 1, 2], [0, 1, 2]], device=DEVICE)
+    out = neighbor_sum(x, edges, torch.ones(3, 1, device=DEVICE), 3)
+    assert out.isnan().tolist() == [[False, False], [True, False], [False, False]]
