@@ -33,6 +33,7 @@ CONSTANTS = {
     'jaccard_lookups': 'functional.neighbors.common_neighbors._lookups',
     'jaccard_searched': 'functional.neighbors.common_neighbors.SEARCHED_ELEMENTS',
     'layer_cases': 'benchmarks.runtime.layers.CASES',
+    'long_rows': 'functional._engine.fused_edges.LONG',
     'loader_graphs': 'benchmarks.runtime.loaders.GRAPHS',
     'loss_chunk': 'functional.losses.CHUNK_ELEMENTS',
     'memory_clear': 'benchmarks.common.memory.CLEAR',

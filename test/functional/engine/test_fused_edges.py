@@ -5,6 +5,7 @@ import pytest
 import torch
 from gradients import gradients
 
+from torch_geometric_lgt.functional.attention.scores import pair_logsumexp
 from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors import edge_sums
 from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention
@@ -24,6 +25,15 @@ EDGES = torch.stack(
 )  # some nodes have none
 EDGES[1, :25] = 3  # more edges than a block of wide rows has
 ORDERS = {'sorted': EDGES[:, EDGES[1].argsort()], 'unsorted': EDGES, 'empty': EDGES[:, :0]}
+NAMES = (
+    'edge_products',
+    'edge_sums',
+    'edge_softmax',
+    'edge_centered',
+    'edge_logsumexp',
+    'edge_shares',
+)
+LONG = [1024, 2]  # all rows are short, or many are long
 # heads and channels: blocks that are not full, several heads in a block, several blocks of a row
 WIDTHS = [(1, 1), (1, 6), (3, 5), (2, 64), (1, 150)]
 
@@ -32,7 +42,7 @@ WIDTHS = [(1, 1), (1, 6), (3, 5), (2, 64), (1, 150)]
 def fused(monkeypatch, constants):
     constants(fused_devices=(DEVICE.type,))
     calls = []
-    for name in ('edge_products', 'edge_sums'):
+    for name in NAMES:
         original = getattr(module, name)
 
         def counted(*args, original=original, name=name):
@@ -80,7 +90,11 @@ def with_gradients(function, dtype, device, **leaves):
 @pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.double, 1e-12), (torch.float32, 1e-5)])
 @pytest.mark.parametrize(('heads', 'channels'), WIDTHS)
 @pytest.mark.parametrize('order', ORDERS)
-def test_sums_match_the_matrix_product(order, heads, channels, dtype, tolerance, fused):
+@pytest.mark.parametrize('long', LONG)
+def test_sums_match_the_matrix_product(
+    long, order, heads, channels, dtype, tolerance, fused, constants
+):
+    constants(long_rows=long)
     edges = ORDERS[order]
     x = torch.randn(N, heads * channels, dtype=torch.double)
     weight = torch.randn(edges.size(1), heads, dtype=torch.double)
@@ -97,7 +111,11 @@ def test_sums_match_the_matrix_product(order, heads, channels, dtype, tolerance,
 
 @pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.double, 1e-11), (torch.float32, 1e-4)])
 @pytest.mark.parametrize(('heads', 'channels'), WIDTHS)
-def test_attention_to_neighbours_matches_dense(heads, channels, dtype, tolerance, fused):
+@pytest.mark.parametrize('long', LONG)
+def test_attention_to_neighbours_matches_dense(
+    long, heads, channels, dtype, tolerance, fused, constants
+):
+    constants(long_rows=long)
     q, k, v = torch.randn(3, N, heads * channels, dtype=torch.double)
     edges = sorted_edges(EDGES.to(DEVICE), N, N, backward=True)
     actual = with_gradients(
@@ -108,7 +126,28 @@ def test_attention_to_neighbours_matches_dense(heads, channels, dtype, tolerance
         lambda q, k, v: dense_attention(q, k, v, EDGES, heads), torch.double, 'cpu', q=q, k=k, v=v
     )
     assert_same(actual, expected, tolerance)
-    assert set(fused) == {'edge_products', 'edge_sums'}
+    assert set(fused) == {*NAMES[:4]}
+
+
+@pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.double, 1e-11), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(('heads', 'channels'), WIDTHS)
+@pytest.mark.parametrize('order', ORDERS)
+@pytest.mark.parametrize('long', LONG)
+def test_logarithms_of_sums_match_dense(
+    long, order, heads, channels, dtype, tolerance, fused, constants
+):
+    """Exponents of hundreds neither overflow nor vanish."""
+    constants(long_rows=long)
+    edges = ORDERS[order]
+    q, k = 200 * torch.randn(2, N, heads, channels, dtype=torch.double)
+    actual = with_gradients(
+        lambda q, k: pair_logsumexp(q, k, edges.to(DEVICE), 7), dtype, DEVICE, q=q, k=k
+    )
+    expected = with_gradients(
+        lambda q, k: (q[edges[1]] + k[edges[0]]).logsumexp(2), torch.double, 'cpu', q=q, k=k
+    )
+    assert_same(actual, expected, tolerance * 100)
+    assert fused == ['edge_logsumexp', 'edge_shares', 'edge_shares']
 
 
 def test_transposed_rows_are_read_in_their_order():

@@ -1,4 +1,7 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.fused import ceil_div, power_of_2
@@ -6,35 +9,39 @@ from torch_geometric_lgt.functional._engine.triton import edges
 from torch_geometric_lgt.functional._engine.triton.blocks import INTERPRETED
 from torch_geometric_lgt.functional.numerics import compute_dtype
 
-TILE, EDGES, COLUMNS = 1024, 32, 128  # entries, most edges and most columns of a block
-# Targets of a block. Triton's interpreter needs some time for each operation of each block.
-TARGETS = 64 if INTERPRETED else 1
+COLUMNS = 128  # the most columns of a block
+# Triton's interpreter takes the same time for a block of any size.
+EDGES = 1024 if INTERPRETED else 32  # edges of a block of inner products
+ROWS, TILE = (64, 1 << 14) if INTERPRETED else (2, 256)  # fewest rows, and entries of their block
+LONG = 1024  # rows with more edges have blocks of one row
+LONG_TILE, LONG_WARPS = 1 << 14, 8
 
 
 def edge_products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
     r"""Computes inner products ``[E, H]`` per edge and head by a Triton kernel: the source's row of
     :obj:`x` ``[N_s, H * C]`` with the target's row of :obj:`y` ``[N_t, H * C]``."""
-    num_edges, channels = edge_index.size(1), x.size(1) // heads
-    out = x.new_empty((num_edges, heads), dtype=compute_dtype(x.dtype))
-    columns = min(COLUMNS, power_of_2(channels))
-    head_block = min(power_of_2(heads), COLUMNS // columns)
-    edge_block = EDGES * TARGETS
-    source, target = edge_index.contiguous()
-    if out.numel() > 0:
-        edges.edge_products[ceil_div(num_edges, edge_block), ceil_div(heads, head_block)](
-            x.contiguous(),
-            y.contiguous(),
-            source,
-            target,
-            out,
-            num_edges,
-            C=channels,
-            H=heads,
-            BE=edge_block,
-            BH=head_block,
-            BC=columns,
-        )
-    return out
+    return _by_edges(edges.edge_products, x, y, edge_index, heads)
+
+
+def edge_logsumexp(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+    r"""Computes the logarithm ``[E, H]`` of the sum of exponentials over the channels of each head
+    by a Triton kernel, for the sum of the source's row of :obj:`x` ``[N_s, H * C]`` and the
+    target's row of :obj:`y` ``[N_t, H * C]``."""
+    return _by_edges(edges.edge_logsumexp, x, y, edge_index, heads)
+
+
+def edge_shares(
+    x: Tensor, y: Tensor, rows: tuple[Tensor, Tensor, Tensor | None], log_sum: Tensor, grad: Tensor
+) -> Tensor:
+    r"""Computes the gradient ``[N_t, H * C]`` of :obj:`y` by a Triton kernel from the result
+    :obj:`log_sum` ``[E, H]`` of :meth:`edge_logsumexp` and its gradient :obj:`grad`. :obj:`rows`
+    are the first three arguments of :meth:`edge_sums` after its :obj:`x`."""
+    (pointer, source, order), heads = rows, grad.size(1)
+    out = torch.empty_like(y, dtype=grad.dtype)
+    inputs = x.contiguous(), y.contiguous(), source, log_sum, grad.contiguous()
+    sizes = {'C': y.size(1) // heads, 'H': heads}
+    _by_rows(edges.row_shares, pointer, order, out, inputs, 'BC', sizes)
+    return out.to(y.dtype)
 
 
 def edge_sums(
@@ -44,24 +51,80 @@ def edge_sums(
     ``[N_t, H * C]``, by a Triton kernel. :obj:`pointer` ``[N_t + 1]``, :obj:`source` ``[E]`` and
     :obj:`order` ``[E]`` are the edges sorted by target (see :class:`Rows`), :obj:`weight`
     ``[E, H]`` is in the order of the unsorted edges."""
-    (num_targets, width), heads = (pointer.numel() - 1, x.size(1)), weight.size(1)
-    out = x.new_empty((num_targets, width), dtype=compute_dtype(x.dtype))
-    columns = min(COLUMNS, power_of_2(width))
-    if out.numel() > 0:
-        edges.row_sums[ceil_div(num_targets, TARGETS), ceil_div(width, columns)](
-            x.contiguous(),
-            pointer,
-            source,
-            source if order is None else order,
-            weight.to(out.dtype).contiguous(),
-            out,
-            num_targets,
-            C=width // heads,
-            H=heads,
-            BN=TARGETS,
-            BE=min(EDGES, TILE // columns),
-            BC=columns,
-            ORDERED=order is not None,
-            num_warps=1,
-        )
+    width, heads = x.size(1), weight.size(1)
+    out = x.new_empty((pointer.numel() - 1, width), dtype=compute_dtype(x.dtype))
+    inputs = x.contiguous(), source, weight.to(out.dtype).contiguous()
+    sizes = {'C': width // heads, 'H': heads}
+    _by_rows(edges.row_sums, pointer, order, out, inputs, 'BC', sizes)
     return out.to(x.dtype)
+
+
+def edge_softmax(logits: Tensor, pointer: Tensor, order: Tensor | None) -> Tensor:
+    r"""Computes the softmax of :obj:`logits` ``[E, H]`` over the edges into each target by a Triton
+    kernel. :obj:`pointer` and :obj:`order` are those of :meth:`edge_sums`."""
+    out, inputs = torch.empty_like(logits), (logits.contiguous(),)
+    _by_rows(edges.row_softmax, pointer, order, out, inputs, 'BH', {'H': logits.size(1)})
+    return out
+
+
+def edge_centered(x: Tensor, weight: Tensor, pointer: Tensor, order: Tensor | None) -> Tensor:
+    r"""Subtracts from :obj:`x` ``[E, H]`` its sum over the edges into the same target, weighted by
+    :obj:`weight` ``[E, H]``, by a Triton kernel. :obj:`pointer` and :obj:`order` are those of
+    :meth:`edge_sums`."""
+    out, inputs = torch.empty_like(x), (x.contiguous(), weight.contiguous())
+    _by_rows(edges.row_centered, pointer, order, out, inputs, 'BH', {'H': x.size(1)})
+    return out
+
+
+def _by_edges(kernel: Any, x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+    num_edges, channels = edge_index.size(1), x.size(1) // heads
+    out = x.new_empty((num_edges, heads), dtype=compute_dtype(x.dtype))
+    columns = min(COLUMNS, power_of_2(channels))
+    head_block = min(power_of_2(heads), COLUMNS // columns)
+    source, target = edge_index.contiguous()
+    if out.numel() > 0:
+        kernel[ceil_div(num_edges, EDGES), ceil_div(heads, head_block)](
+            x.contiguous(),
+            y.contiguous(),
+            source,
+            target,
+            out,
+            num_edges,
+            C=channels,
+            H=heads,
+            BE=EDGES,
+            BH=head_block,
+            BC=columns,
+        )
+    return out
+
+
+def _by_rows(
+    kernel: Any,
+    pointer: Tensor,
+    order: Tensor | None,
+    out: Tensor,
+    inputs: tuple[Tensor, ...],
+    block: str,
+    sizes: dict[str, int],
+) -> None:
+    r"""Runs a kernel for the rows of :obj:`pointer`: some rows at a time if they are short, and
+    each long row with more threads. :obj:`block` is the name of the size of its columns'
+    block."""
+    num_rows, width = pointer.numel() - 1, out.size(1)
+    if out.numel() == 0:
+        return
+    columns = min(COLUMNS, power_of_2(width))
+    constants = {**sizes, block: columns, 'ORDERED': order is not None, 'LONG': LONG}
+    arguments = pointer, inputs[0] if order is None else order, out, *inputs, num_rows
+    parts, num_edges = ceil_div(width, columns), inputs[-1].size(0)
+    length = 4 if columns > 16 else 8
+    rows = max(ROWS, TILE // (length * columns))
+    kernel[ceil_div(num_rows, rows), parts](
+        *arguments, **constants, BN=rows, BE=length, IS_LONG=False, num_warps=1
+    )
+    if num_edges > LONG:
+        length = min(LONG, LONG_TILE // columns)
+        kernel[ceil_div(num_edges, LONG), parts](
+            *arguments, **constants, BN=1, BE=length, IS_LONG=True, num_warps=LONG_WARPS
+        )

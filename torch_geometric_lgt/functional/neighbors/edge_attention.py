@@ -6,11 +6,13 @@ from torch_geometric.utils import scatter, softmax
 from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional.inputs import LinearInput
-from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, SortedEdges
+from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, Rows, SortedEdges
 from torch_geometric_lgt.functional.neighbors.edge_sums import (
+    centered,
     distance_grads,
     distances,
     products,
+    softmax_over,
     sums,
 )
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import weighted_degree
@@ -124,6 +126,15 @@ def edge_softmax(
     return softmax_weight(edge_logits(k, q, edge_index, heads), edge_index, q.size(0), edge_weight)
 
 
+def _softmax(
+    k: Tensor, q: Tensor, edges: Tensor, rows: Rows, heads: int, edge_weight: Tensor | None
+) -> Tensor:
+    r"""Computes :meth:`edge_softmax` of the edges that :obj:`rows` has sorted by target."""
+    if edge_weight is not None:
+        return edge_softmax(k, q, edges, heads, edge_weight)
+    return softmax_over(edge_logits(k, q, edges, heads), edges[1], rows)
+
+
 def softmax_weight(
     logits: Tensor, edge_index: Tensor, num_targets: int, edge_weight: Tensor | None = None
 ) -> Tensor:
@@ -206,8 +217,9 @@ def _edge_attention(arguments: EdgeAttentionArguments) -> Tensor:
     queries, keys = part.select(arguments.queries, arguments.keys)
     q, k = queries.output(), keys.output()
     edge_weight = _select_edges(arguments.edge_weight, edge_index, mask)
-    weight = edge_softmax(k, q, part.edges, arguments.heads, edge_weight)
-    out = sums(select_rows(v, part.sources), part.rows(arguments.orders, q.size(0)), weight)
+    by_target = part.rows(arguments.orders, q.size(0))
+    weight = _softmax(k, q, part.edges, by_target, arguments.heads, edge_weight)
+    out = sums(select_rows(v, part.sources), by_target, weight)
     return expand_rows(out, part.targets, v.new_empty(arguments.queries.x.size(0), 0))
 
 
@@ -224,10 +236,9 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
     by_target = part.rows(arguments.orders, q.size(0))
     by_source = part.rows(arguments.orders, k.size(0), by_source=True)
     part_weight = _select_edges(edge_weight, edge_index, mask)
-    weight = edge_softmax(k, q, part.edges, heads, part_weight)
+    weight = _softmax(k, q, part.edges, by_target, heads, part_weight)
     grad_weight = products(value, grad_out, part.edges, heads)
-    mean = scatter(grad_weight * weight, target, 0, q.size(0), 'sum')
-    grad_weight = grad_weight - mean[target]
+    grad_weight = centered(grad_weight, weight, target, by_target)
     grad_edge_weight = None
     if edge_weight is not None and part_weight is not None:
         share = _softmax_share(edge_logits(k, q, part.edges, heads), target, q.size(0), part_weight)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch_geometric.utils import scatter, softmax
 
 from torch_geometric_lgt.functional._engine.dispatch import has_kernels
 from torch_geometric_lgt.functional.neighbors.edge_rows import Rows
@@ -65,6 +66,26 @@ def products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
 
         return fused_edges.edge_products(x, y, edge_index, heads)
     return _summed(torch.mul, x, y, edge_index, heads)
+
+
+def softmax_over(logits: Tensor, target: Tensor, rows: Rows) -> Tensor:
+    r"""Computes the softmax of :obj:`logits` ``[E, H]`` over the edges into each target.
+    :obj:`target` ``[E]`` has the targets, and :obj:`rows` has the edges sorted by them."""
+    if has_kernels(logits):
+        from torch_geometric_lgt.functional._engine import fused_edges
+
+        return fused_edges.edge_softmax(logits, rows.pointer, rows.order)
+    return softmax(logits, target, num_nodes=rows.pointer.numel() - 1)
+
+
+def centered(x: Tensor, weight: Tensor, target: Tensor, rows: Rows) -> Tensor:
+    r"""Subtracts from :obj:`x` ``[E, H]`` its sum over the edges into the same target, weighted by
+    :obj:`weight` ``[E, H]``. :obj:`target` and :obj:`rows` are those of :meth:`softmax_over`."""
+    if has_kernels(x):
+        from torch_geometric_lgt.functional._engine import fused_edges
+
+        return fused_edges.edge_centered(x, weight, rows.pointer, rows.order)
+    return x - scatter(x * weight, target, 0, rows.pointer.numel() - 1, 'sum')[target]
 
 
 def distances(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:

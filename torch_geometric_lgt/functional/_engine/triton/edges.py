@@ -43,10 +43,87 @@ def edge_products(
 
 
 @triton.jit
+def edge_logsumexp(
+    x, y, source, target, out, E,
+    C: tl.constexpr, H: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr,
+):  # fmt: skip
+    r"""Writes the logarithms of the sums of exponentials over the channels of a head to :obj:`out`
+    ``[E, H]``, for the sum of the source's row of :obj:`x` and the target's row of :obj:`y`.
+    Arguments are as in :meth:`edge_products`."""
+    edge = tl.program_id(0).to(tl.int64) * BE + tl.arange(0, BE)
+    heads = tl.program_id(1) * BH + tl.arange(0, BH)
+    is_edge = edge < E
+    one = tl.load(source + edge, mask=is_edge, other=0)
+    other = tl.load(target + edge, mask=is_edge, other=0)
+    dtype: tl.constexpr = out.dtype.element_ty
+    top, total = tl.full((BE, BH), -float('inf'), dtype), tl.zeros((BE, BH), dtype)
+    for start in range(0, C, BC):
+        columns = start + tl.arange(0, BC)
+        left = load_heads(x, one, is_edge, heads, columns, C, H, dtype)
+        logit = left + load_heads(y, other, is_edge, heads, columns, C, H, dtype)
+        logit = tl.where((columns < C)[None, None, :], logit, -float('inf'))
+        top, total = added_powers(top, total, logit, 2)
+    is_inside = is_edge[:, None] & (heads < H)[None, :]
+    tl.store(out + edge[:, None] * H + heads[None, :], top + tl.log(total), mask=is_inside)
+
+
+@triton.jit
+def added_powers(top, total, logit, axis: tl.constexpr):
+    r"""Adds the exponentials of :obj:`logit` along an axis to :obj:`total`, a sum that is divided
+    by the exponential of :obj:`top`. Returns the new largest logarithm and the new sum."""
+    new_top = tl.maximum(top, tl.max(logit, axis), propagate_nan=tl.PropagateNan.ALL)
+    base = tl.where(new_top == -float('inf'), 0.0, new_top)  # of no logarithm yet
+    power = tl.exp(logit - tl.expand_dims(base, axis))
+    return new_top, total * tl.exp(top - base) + tl.sum(power, axis)
+
+
+@triton.jit
+def row_at(pointer, edge, N):
+    r"""Returns the row of :obj:`pointer` ``[N + 1]`` that has the position :obj:`edge`."""
+    low, high = edge * 0, edge * 0 + N
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_before = tl.load(pointer + middle) <= edge
+        low, high = tl.where(is_before, middle, low), tl.where(is_before, high, middle)
+    return low
+
+
+@triton.jit
+def block_rows(pointer, N, BN: tl.constexpr, LONG: tl.constexpr, IS_LONG: tl.constexpr):
+    r"""Returns the :obj:`BN` rows of this program, their first and last positions, and which of
+    them it computes: the rows with at most :obj:`LONG` edges or, if :obj:`IS_LONG`, the one row
+    with more edges in which the first multiple of :obj:`LONG` is that of the program."""
+    if IS_LONG:
+        start = tl.program_id(0).to(tl.int64) * LONG
+        row = row_at(pointer, start, N) + tl.arange(0, 1)
+        is_row = row < N
+    else:
+        row = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
+        is_row = row < N
+    first = tl.load(pointer + row, mask=is_row, other=0)
+    last = tl.load(pointer + row + 1, mask=is_row, other=0)
+    if IS_LONG:
+        is_row = is_row & (last - first > LONG) & (start - first < LONG)
+    else:
+        is_row = is_row & (last - first <= LONG)
+    return row, first, tl.where(is_row, last, first), is_row
+
+
+@triton.jit
+def block_edges(order, first, last, start, BE: tl.constexpr, ORDERED: tl.constexpr):
+    r"""Returns the positions of :obj:`BE` edges of each row from its edge :obj:`start` on, their
+    positions before sorting, and which of them are before :obj:`last`."""
+    position = first[:, None] + start + tl.arange(0, BE)[None, :]
+    is_edge = position < last[:, None]
+    edge = tl.load(order + position, mask=is_edge, other=0) if ORDERED else position
+    return position, edge, is_edge
+
+
+@triton.jit
 def row_sums(
-    x, pointer, source, order, weight, out, N,
+    pointer, order, out, x, source, weight, N,
     C: tl.constexpr, H: tl.constexpr, BN: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr,
-    ORDERED: tl.constexpr,
+    ORDERED: tl.constexpr, LONG: tl.constexpr, IS_LONG: tl.constexpr,
 ):  # fmt: skip
     r"""Writes the weighted sums of the rows of :obj:`x` ``[N_s, W]`` over the sources of each of
     :obj:`BN` targets, for one block of columns, to :obj:`out` ``[N, W]``.
@@ -55,24 +132,105 @@ def row_sums(
     :obj:`ORDERED`, in :obj:`order` ``[E]``, which has their positions in :obj:`weight`
     ``[E, H]``.
     """
-    row = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
+    row, first, last, is_row = block_rows(pointer, N, BN, LONG, IS_LONG)
     columns = tl.program_id(1) * BC + tl.arange(0, BC)
-    is_row, is_column = row < N, columns < C * H
+    is_column, head = columns < C * H, (columns // C)[None, None, :]
     dtype: tl.constexpr = weight.dtype.element_ty
     total = tl.zeros((BN, BC), dtype)
-    first = tl.load(pointer + row, mask=is_row, other=0)
-    last = tl.load(pointer + row + 1, mask=is_row, other=0)
     for start in range(0, tl.max(last - first, 0), BE):
-        position = first[:, None] + start + tl.arange(0, BE)[None, :]
-        is_edge = position < last[:, None]
+        position, edge, is_edge = block_edges(order, first, last, start, BE, ORDERED)
         ids = tl.load(source + position, mask=is_edge, other=0)
-        edge = tl.load(order + position, mask=is_edge, other=0) if ORDERED else position
         is_entry = is_edge[:, :, None] & is_column[None, None, :]
-        head = (columns // C)[None, None, :]
         factor = tl.load(weight + edge[:, :, None] * H + head, mask=is_entry, other=0.0)
-        entry = tl.load(
-            x + ids[:, :, None] * (C * H) + columns[None, None, :], mask=is_entry, other=0.0
-        )
-        total += tl.sum(factor * entry.to(dtype), 1)
+        at = ids[:, :, None] * (C * H) + columns[None, None, :]
+        total += tl.sum(factor * tl.load(x + at, mask=is_entry, other=0.0).to(dtype), 1)
     is_inside = is_row[:, None] & is_column[None, :]
     tl.store(out + row[:, None] * (C * H) + columns[None, :], total, mask=is_inside)
+
+
+@triton.jit
+def row_shares(
+    pointer, order, out, x, y, source, log_sum, weight, N,
+    C: tl.constexpr, H: tl.constexpr, BN: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr,
+    ORDERED: tl.constexpr, LONG: tl.constexpr, IS_LONG: tl.constexpr,
+):  # fmt: skip
+    r"""Writes the weighted sums of the shares of each channel in the exponentials that
+    :meth:`edge_logsumexp` adds up, over the sources of each of :obj:`BN` targets, to :obj:`out`
+    ``[N, W]``. :obj:`log_sum` ``[E, H]`` are its results; other arguments are as in
+    :meth:`row_sums`, with the rows :obj:`y` ``[N, W]`` of targets."""
+    row, first, last, is_row = block_rows(pointer, N, BN, LONG, IS_LONG)
+    columns = tl.program_id(1) * BC + tl.arange(0, BC)
+    is_column, head = columns < C * H, (columns // C)[None, None, :]
+    dtype: tl.constexpr = weight.dtype.element_ty
+    is_inside = is_row[:, None] & is_column[None, :]
+    mine = tl.load(y + row[:, None] * (C * H) + columns[None, :], mask=is_inside, other=0.0)
+    total = tl.zeros((BN, BC), dtype)
+    for start in range(0, tl.max(last - first, 0), BE):
+        position, edge, is_edge = block_edges(order, first, last, start, BE, ORDERED)
+        ids = tl.load(source + position, mask=is_edge, other=0)
+        is_entry = is_edge[:, :, None] & is_column[None, None, :]
+        entry = edge[:, :, None] * H + head
+        factor = tl.load(weight + entry, mask=is_entry, other=0.0)
+        base = tl.load(log_sum + entry, mask=is_entry, other=0.0)
+        at = ids[:, :, None] * (C * H) + columns[None, None, :]
+        other = tl.load(x + at, mask=is_entry, other=0.0).to(dtype)
+        logit = tl.where(is_entry, mine.to(dtype)[:, None, :] + other - base, -float('inf'))
+        total += tl.sum(factor * tl.exp(logit), 1)
+    tl.store(out + row[:, None] * (C * H) + columns[None, :], total, mask=is_inside)
+
+
+@triton.jit
+def row_softmax(
+    pointer, order, out, logits, N,
+    H: tl.constexpr, BN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr,
+    ORDERED: tl.constexpr, LONG: tl.constexpr, IS_LONG: tl.constexpr,
+):  # fmt: skip
+    r"""Writes the softmax of :obj:`logits` ``[E, H]`` over the edges into each of :obj:`BN`
+    targets, for one block of heads, to :obj:`out` ``[E, H]``. Edges are as in :meth:`row_sums`."""
+    _row, first, last, _is_row = block_rows(pointer, N, BN, LONG, IS_LONG)
+    heads = tl.program_id(1) * BH + tl.arange(0, BH)
+    dtype: tl.constexpr = out.dtype.element_ty
+    top = tl.full((BN, BH), -float('inf'), dtype)
+    total = tl.zeros((BN, BH), dtype)
+    longest = tl.max(last - first, 0)
+    for start in range(0, longest, BE):
+        at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
+        logit = tl.load(logits + at, mask=is_entry, other=-float('inf'))
+        top, total = added_powers(top, total, logit, 1)
+    for start in range(0, longest, BE):
+        at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
+        power = tl.exp(tl.load(logits + at, mask=is_entry, other=0.0) - top[:, None, :])
+        tl.store(out + at, power / total[:, None, :], mask=is_entry)
+
+
+@triton.jit
+def row_centered(
+    pointer, order, out, x, weight, N,
+    H: tl.constexpr, BN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr,
+    ORDERED: tl.constexpr, LONG: tl.constexpr, IS_LONG: tl.constexpr,
+):  # fmt: skip
+    r"""Writes :obj:`x` ``[E, H]`` minus its weighted sum over the edges into the same target to
+    :obj:`out` ``[E, H]``. :obj:`weight` is ``[E, H]``; edges are as in :meth:`row_sums`."""
+    _row, first, last, _is_row = block_rows(pointer, N, BN, LONG, IS_LONG)
+    heads = tl.program_id(1) * BH + tl.arange(0, BH)
+    total = tl.zeros((BN, BH), out.dtype.element_ty)
+    longest = tl.max(last - first, 0)
+    for start in range(0, longest, BE):
+        at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
+        entry = tl.load(x + at, mask=is_entry, other=0.0)
+        total += tl.sum(entry * tl.load(weight + at, mask=is_entry, other=0.0), 1)
+    for start in range(0, longest, BE):
+        at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
+        entry = tl.load(x + at, mask=is_entry, other=0.0) - total[:, None, :]
+        tl.store(out + at, entry, mask=is_entry)
+
+
+@triton.jit
+def block_entries(
+    order, first, last, start, heads, H: tl.constexpr, BE: tl.constexpr, ORDERED: tl.constexpr
+):  # fmt: skip
+    r"""Returns the positions of the entries of the edges of :meth:`block_edges` in a tensor
+    ``[E, H]``, and which of them exist."""
+    _position, edge, is_edge = block_edges(order, first, last, start, BE, ORDERED)
+    is_entry = is_edge[:, :, None] & (heads < H)[None, None, :]
+    return edge[:, :, None] * H + heads[None, None, :], is_entry
