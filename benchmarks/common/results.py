@@ -15,6 +15,7 @@ from filelock import FileLock
 
 from benchmarks.common.command import ROOT, command
 from benchmarks.common.files import DataError, say, write_file, writing
+from torch_geometric_lgt import __version__
 from torch_geometric_lgt._io import open_regular
 
 PUBLISHED = Path(__file__).resolve().parents[1] / 'results'
@@ -149,11 +150,9 @@ def write_result(
 
 @cache
 def versions() -> dict[str, str]:
-    r"""Returns the versions of the packages that run."""
-    return {
-        name: version(name)
-        for name in ('torch', 'torch-geometric', 'numpy', 'scipy', 'torch-geometric-lgt')
-    }
+    r"""Returns the versions of the packages that run. This one need not be installed."""
+    others = {name: version(name) for name in ('torch', 'torch-geometric', 'numpy', 'scipy')}
+    return {**others, 'torch-geometric-lgt': __version__}
 
 
 def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> dict[str, Any]:
