@@ -187,7 +187,8 @@ def pair_logsumexp(q: Tensor, k: Tensor, pairs: Tensor, step: int) -> Tensor:
     """
     if has_kernels(q) and not is_tracing():
         reverse_mode_only(q, k)
-        return _PairLogsumexp.apply(q, k, pairs)
+        with torch.cuda.device_of(q):  # Triton launches on the current device
+            return _PairLogsumexp.apply(q, k, pairs)
 
     def score(_span: slice, q: Tensor, k: Tensor) -> Tensor:
         return (q + k).logsumexp(-1)
