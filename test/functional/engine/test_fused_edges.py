@@ -5,10 +5,10 @@ import pytest
 import torch
 from gradients import gradients
 
-from torch_geometric_lgt.functional.attention.scores import pair_logsumexp
 from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors import edge_sums
 from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention
+from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
 
@@ -141,7 +141,7 @@ def test_logarithms_of_sums_match_dense(
     edges = ORDERS[order]
     q, k = 200 * torch.randn(2, N, heads, channels, dtype=torch.double)
     actual = with_gradients(
-        lambda q, k: pair_logsumexp(q, k, edges.to(DEVICE), 7), dtype, DEVICE, q=q, k=k
+        lambda q, k: edge_logsumexp(q, k, edges.to(DEVICE), 7), dtype, DEVICE, q=q, k=k
     )
     expected = with_gradients(
         lambda q, k: (q[edges[1]] + k[edges[0]]).logsumexp(2), torch.double, 'cpu', q=q, k=k

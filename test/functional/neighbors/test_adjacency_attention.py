@@ -124,14 +124,22 @@ def test_left_out_arguments_and_the_rows_of_a_chunk(monkeypatch, constants):
         adjacency_scores(q, k, edges, projection=projection),
         adjacency_scores(q, k, edges, 'softmax', projection, scale=1.0, power=3.0),
     )
-    steps, chunked_map = set(), module.chunked_map
+    steps, chunked_map, logsumexp = set(), module.chunked_map, module.edge_logsumexp
     monkeypatch.setattr(
         module,
         'chunked_map',
         lambda function, step, *args: steps.add(step) or chunked_map(function, step, *args),
     )
+    monkeypatch.setattr(
+        module,
+        'edge_logsumexp',
+        lambda q, k, edges, step: steps.add(step) or logsumexp(q, k, edges, step),
+    )
     constants(adjacency_chunk=100)
     torch.testing.assert_close(adjacency_attention(q, k, v, edges, projection=projection), plain)
+    assert steps == {100 // (2 * 6)}
+    steps.clear()
+    adjacency_attention(q, k, v, edges, 'fourier', projection)
     assert steps == {100 // (2 * 2 * 6)}  # heads, and cosines and sines of the features
     steps.clear()
     adjacency_attention(q, k, v, edges, 'elu')

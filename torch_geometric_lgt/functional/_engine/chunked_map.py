@@ -88,11 +88,11 @@ class _ChunkedMap(torch.autograd.Function):
             grads = iter(torch.autograd.grad(out, leaves, grad[span], materialize_grads=True))
             for position, total in enumerate(totals):
                 if total is not None:
-                    _add(total, at[position] if position < len(at) else None, next(grads))
+                    add_rows(total, at[position] if position < len(at) else None, next(grads))
         return *[None] * (3 + ctx.num_indices), *totals
 
 
-def _add(total: Tensor, index: Tensor | None, rows: Tensor) -> None:
+def add_rows(total: Tensor, index: Tensor | None, rows: Tensor) -> None:
     r"""Adds the gradients :obj:`rows` to the rows :obj:`index` of :obj:`total` in place, or to all
     of it if :obj:`index` is :obj:`None`."""
     if index is None:

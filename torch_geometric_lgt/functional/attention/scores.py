@@ -1,7 +1,7 @@
 # N nodes, E pairs, H heads, M features, R rank of the mask.
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -10,16 +10,13 @@ from torch_geometric.typing import OptTensor
 from torch_geometric_lgt.functional._engine.affine import Affine, HeadProjection
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional._engine.chunked_queries import Queries
-from torch_geometric_lgt.functional._engine.custom_op import first_order, reverse_mode_only
-from torch_geometric_lgt.functional._engine.dispatch import has_kernels
 from torch_geometric_lgt.functional._engine.features import scaled
 from torch_geometric_lgt.functional._engine.layout import rows, split
 from torch_geometric_lgt.functional.attention.state import AttentionState
 from torch_geometric_lgt.functional.inputs import KernelInput, rounding_share
-from torch_geometric_lgt.functional.neighbors.edge_rows import rows_of
+from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
 from torch_geometric_lgt.functional.numerics import without_autocast, without_cancellation
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph
-from torch_geometric_lgt.functional.tracing import is_tracing
 
 
 class ScoredPairs:
@@ -169,53 +166,10 @@ def log_attention_scores(
     of_graphs = [] if sums[0].size(0) == 1 else [(part, graph) for part in sums]
     whole = () if of_graphs else sums
     total = chunked_map(log_denominator, step, [(q, every_row), *of_graphs], whole)
-    log_weight = pair_logsumexp(q, k, torch.stack([scored.key, scored.query]), step)
+    log_weight = edge_logsumexp(q, k, torch.stack([scored.key, scored.query]), step)
     squares = scored.k.x.unflatten(1, (keys.heads, -1)).square().sum(2) / 2
     log_ratio = log_weight - total.index_select(0, scored.query)
     return log_ratio - squares.index_select(0, scored.key)
-
-
-def pair_logsumexp(q: Tensor, k: Tensor, pairs: Tensor, step: int) -> Tensor:
-    r"""Computes :math:`\log \sum_m \exp(q_{im} + k_{jm})` of each pair from :math:`j` to :math:`i`,
-    head by head, ``[E, H]``. No tensor of the size ``[E, M]`` is stored.
-
-    Args:
-        q (torch.Tensor): ``[N_t, H, M]``.
-        k (torch.Tensor): ``[N_s, H, M]``.
-        pairs (torch.Tensor): ``[2, E]``, sources and targets.
-        step (int): The most pairs that are computed together without a kernel.
-    """
-    if has_kernels(q) and not is_tracing():
-        reverse_mode_only(q, k)
-        with torch.cuda.device_of(q):  # Triton launches on the current device
-            return _PairLogsumexp.apply(q, k, pairs)
-
-    def score(_span: slice, q: Tensor, k: Tensor) -> Tensor:
-        return (q + k).logsumexp(-1)
-
-    return chunked_map(score, step, [(q, pairs[1]), (k, pairs[0])])
-
-
-class _PairLogsumexp(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, pairs: Tensor) -> Tensor:
-        from torch_geometric_lgt.functional._engine import fused_edges
-
-        out = fused_edges.edge_logsumexp(k.flatten(1), q.flatten(1), pairs, q.size(1))
-        ctx.save_for_backward(q, k, pairs, out)
-        return out
-
-    @staticmethod
-    @first_order('edge_scores')
-    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
-        from torch_geometric_lgt.functional._engine import fused_edges
-
-        q, k, pairs, out = saved
-        by_target, by_source = rows_of(pairs, q.size(0)), rows_of(pairs.flip(0), k.size(0))
-        both = q.flatten(1), k.flatten(1)
-        grad_q = fused_edges.edge_shares(both[1], both[0], by_target, out, grad)
-        grad_k = fused_edges.edge_shares(both[0], both[1], by_source, out, grad)
-        return grad_q.view_as(q), grad_k.view_as(k), None
 
 
 def _exponents(queries: KernelInput) -> Tensor:

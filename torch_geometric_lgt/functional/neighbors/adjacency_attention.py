@@ -1,4 +1,6 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels of a key, D of a value, M features.
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
@@ -6,6 +8,8 @@ from torch_geometric.utils import scatter
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional.feature_maps import MAPS
 from torch_geometric_lgt.functional.inputs import kernel_input
+from torch_geometric_lgt.functional.neighbors.edge_attention import softmax_weight
+from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
 from torch_geometric_lgt.functional.numerics import (
     chunk_elements,
@@ -16,7 +20,7 @@ from torch_geometric_lgt.functional.numerics import (
     without_autocast,
 )
 
-CHUNK_ELEMENTS = 1 << 22
+CHUNK_ELEMENTS = 1 << 19
 
 
 def adjacency_attention(
@@ -66,12 +70,10 @@ def adjacency_attention(
         ValueError: If :obj:`feature_map` is unknown or :obj:`projection` does not fit it.
     """
     with without_autocast(v.device.type):
-        weight, total = _weights_and_sums(
-            q, k, edge_index, feature_map, projection, scale, power, edge_weight
-        )
+        weight = _shares(q, k, edge_index, feature_map, projection, scale, power, edge_weight)
         weight = weight if edge_mask is None else weight * edge_mask.to(weight.dtype)[:, None]
         out = neighbor_sum(v.to(weight.dtype).flatten(1), edge_index, weight, q.size(0))
-        return (out.unflatten(1, (q.size(1), -1)) * inverse_of(total)[..., None]).to(v.dtype)
+        return out.unflatten(1, (q.size(1), -1)).to(v.dtype)
 
 
 def adjacency_scores(
@@ -88,13 +90,10 @@ def adjacency_scores(
     r"""Computes the weight ``[E, H]`` of each edge in :meth:`adjacency_attention`, the share of its
     source in the output of its target. The arguments are those of :meth:`adjacency_attention`."""
     with without_autocast(q.device.type):
-        weight, total = _weights_and_sums(
-            q, k, edge_index, feature_map, projection, scale, power, edge_weight
-        )
-        return weight * inverse_of(total)[edge_index[1]]
+        return _shares(q, k, edge_index, feature_map, projection, scale, power, edge_weight)
 
 
-def _weights_and_sums(
+def _shares(
     q: Tensor,
     k: Tensor,
     edge_index: Tensor,
@@ -103,42 +102,44 @@ def _weights_and_sums(
     scale: float,
     power: float,
     edge_weight: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    r"""Computes the weights of the edges ``[E, H]`` before the normalisation, and their sums for
-    each target ``[N_t, H]``. The arguments are those of :meth:`adjacency_attention`."""
+) -> Tensor:
+    r"""Computes the result of :meth:`adjacency_scores`. The weights of features that are
+    exponentials have a softmax: their logarithms are those of the sums over the features."""
     for x in (q, k):
         kernel_input(x, None, feature_map, projection, scale, power)
     dtype = compute_dtype(q.dtype)
     q, k = q.to(dtype) * scale, k.to(dtype) * scale
     projection = None if projection is None else projection.to(dtype)
-    edge_weight = None if edge_weight is None else edge_weight.to(dtype)[:, None]
+    edge_weight = None if edge_weight is None else edge_weight.to(dtype)
     log_q, value_q = MAPS[feature_map].log_features(q, projection, power, None)
     log_k, value_k = MAPS[feature_map].log_features(
         k, projection, power, k.square().sum(-1, keepdim=True)
     )
     row, col = edge_index
+    features = cast(Tensor, log_k if value_k is None else value_k)
+    step = max(1, chunk_elements(CHUNK_ELEMENTS, q.device) // max(1, features[:1].numel()))
+    if log_q is not None and log_k is not None and value_q is None and value_k is None:
+        logits = edge_logsumexp(log_q, log_k, edge_index, step)
+        return softmax_weight(logits, edge_index, q.size(0), edge_weight)
+    value_q, value_k = cast(Tensor, value_q), cast(Tensor, value_k)
     if edge_weight is not None:
+        edge_weight = edge_weight[:, None]
         # a factor of each target's weights cancels; the largest is 1, so that none is too small
         largest_weight = scatter(edge_weight.detach(), col, 0, q.size(0), 'max')
         edge_weight = edge_weight / largest_weight.masked_fill(largest_weight == 0, 1)[col]
-    num_features = q.size(2) if projection is None else 2 * projection.size(0)
-    step = max(1, chunk_elements(CHUNK_ELEMENTS, q.device) // max(1, q.size(1) * num_features))
     with torch.no_grad():
         peaks = None if log_k is None else chunked_map(_peaks, step, ((log_q, col), (log_k, row)))
         if peaks is not None and edge_weight is not None:
             peaks = (peaks + edge_weight.log()).clamp(min=neutral(peaks.dtype))
         top = None if peaks is None else scatter(peaks, col, 0, q.size(0), 'max')
-        largest = None
-        if value_k is not None:
-            largest = scatter(_largest(value_k)[row], col, 0, q.size(0), 'max')
-    value_q = None if value_q is None else _scaled(value_q, _largest(value_q)[..., None])
+        largest = scatter(_largest(value_k)[row], col, 0, q.size(0), 'max')
+    value_q = _scaled(value_q, _largest(value_q)[..., None])
     query_rows = (top, col), (largest, col), (log_q, col), (value_q, col)
     gathered = (*query_rows, (log_k, row), (value_k, row))
     weight = chunked_map(_weights if edge_weight is None else _bounded_weights, step, gathered)
     weight = weight if edge_weight is None else weight * edge_weight
-    if value_k is not None:  # of softmax features the largest weight is at least 1
-        weight = _scaled(weight, scatter(weight.detach().abs(), col, 0, q.size(0), 'max')[col])
-    return weight, scatter(weight, col, 0, q.size(0), 'sum')
+    weight = _scaled(weight, scatter(weight.detach().abs(), col, 0, q.size(0), 'max')[col])
+    return weight * inverse_of(scatter(weight, col, 0, q.size(0), 'sum'))[col]
 
 
 def _logits(log_q: Tensor | None, log_k: Tensor) -> Tensor:
@@ -163,42 +164,37 @@ def _scaled(x: Tensor, size: Tensor) -> Tensor:
 def _weights(
     _at: slice,
     top: Tensor | None,
-    largest: Tensor | None,
+    largest: Tensor,
     log_q: Tensor | None,
-    value_q: Tensor | None,
+    value_q: Tensor,
     log_k: Tensor | None,
-    value_k: Tensor | None,
+    value_k: Tensor,
     bound: float | None = None,
 ) -> Tensor:
     r"""Computes the unnormalised weights ``[n, H]`` of some edges from the features of their
     queries and keys, all ``[n, H, M]``.
 
-    Features are factors times exponentials of logarithms; :obj:`None` is the factor 1 or the
-    logarithm 0. For each target, the largest exponential and the largest key factor become 1.
+    Features are factors times exponentials of logarithms; :obj:`None` is the logarithm 0. For each
+    target, the largest exponential and the largest key factor become 1.
 
     Args:
         _at (slice): The positions of the edges.
         top (torch.Tensor, optional): The largest logarithm of each target's edges, ``[n, H]``.
-        largest (torch.Tensor, optional): The largest key factor of each target's edges, ``[n, H]``.
+        largest (torch.Tensor): The largest key factor of each target's edges, ``[n, H]``.
         log_q (torch.Tensor, optional): The logarithms of query features.
-        value_q (torch.Tensor, optional): The factors of query features.
+        value_q (torch.Tensor): The factors of query features.
         log_k (torch.Tensor, optional): The logarithms of key features.
-        value_k (torch.Tensor, optional): The factors of key features.
+        value_k (torch.Tensor): The factors of key features.
         bound (float, optional): The largest exponent that is used.
     """
-    if value_k is not None and largest is not None:
-        value_k = _scaled(value_k, largest[..., None])
-    factors = [value for value in (value_q, value_k) if value is not None]
+    product = value_q * _scaled(value_k, largest[..., None])
     if log_k is not None and top is not None:
         power = _logits(log_q, log_k) - top[..., None]
-        factors.insert(0, (power if bound is None else power.clamp(max=bound)).exp())
-    product = factors[0]
-    for factor in factors[1:]:
-        product = product * factor
+        product = product * (power if bound is None else power.clamp(max=bound)).exp()
     return product.sum(-1)
 
 
-def _bounded_weights(span: slice, *rows: Tensor | None) -> Tensor:
+def _bounded_weights(span: slice, *rows: Any) -> Tensor:
     r"""Computes :meth:`_weights` with bounded exponents. The largest exponential is taken after
     edge weights are multiplied in, so that an edge of weight 0 may exceed it and must stay
     finite."""

@@ -1,0 +1,83 @@
+# N nodes (N_s source, N_t target), E edges, H heads, M features.
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional._engine.chunked_map import add_rows, chunked_map
+from torch_geometric_lgt.functional._engine.custom_op import first_order, reverse_mode_only
+from torch_geometric_lgt.functional._engine.dispatch import has_kernels
+from torch_geometric_lgt.functional.neighbors.edge_rows import rows_of
+from torch_geometric_lgt.functional.tracing import is_tracing
+
+
+def edge_logsumexp(q: Tensor, k: Tensor, edge_index: Tensor, step: int) -> Tensor:
+    r"""Computes :math:`\log \sum_m \exp(q_{im} + k_{jm})` of each edge from :math:`j` to :math:`i`,
+    head by head, ``[E, H]``. No tensor of the size ``[E, M]`` is stored.
+
+    Args:
+        q (torch.Tensor): ``[N_t, H, M]``.
+        k (torch.Tensor): ``[N_s, H, M]``.
+        edge_index (torch.Tensor): ``[2, E]``, sources and targets.
+        step (int): The most edges that are computed together without a kernel.
+    """
+    if is_tracing():
+        return chunked_map(_logsumexp, step, [(q, edge_index[1]), (k, edge_index[0])])
+    reverse_mode_only(q, k)
+    with torch.cuda.device_of(q):  # Triton launches on the current device
+        return _EdgeLogsumexp.apply(q, k, edge_index, step)
+
+
+def _logsumexp(_span: slice, q: Tensor, k: Tensor) -> Tensor:
+    return (q + k).logsumexp(-1)
+
+
+class _EdgeLogsumexp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, edge_index: Tensor, step: int) -> Tensor:
+        if has_kernels(q):
+            from torch_geometric_lgt.functional._engine import fused_edges
+
+            out = fused_edges.edge_logsumexp(k.flatten(1), q.flatten(1), edge_index, q.size(1))
+        else:
+            chunks = edge_index.split(step, 1)
+            out = torch.cat([_sums(q, k, *chunk).logsumexp(-1) for chunk in chunks])
+        ctx.step = step
+        ctx.save_for_backward(q, k, edge_index, out)
+        return out
+
+    @staticmethod
+    @first_order('edge_scores')
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, edge_index, out = saved
+        grads = _fused_grads if has_kernels(q) else _grads
+        return *grads(q, k, edge_index, out, grad, ctx.step), None, None
+
+
+def _sums(q: Tensor, k: Tensor, source: Tensor, target: Tensor) -> Tensor:
+    return q.index_select(0, target).add_(k.index_select(0, source))
+
+
+def _grads(
+    q: Tensor, k: Tensor, edge_index: Tensor, out: Tensor, grad: Tensor, step: int
+) -> tuple[Tensor, Tensor]:
+    grad_q, grad_k = torch.zeros_like(q), torch.zeros_like(k)
+    columns = out[..., None].split(step), grad[..., None].split(step)
+    for (source, target), log_sum, factor in zip(edge_index.split(step, 1), *columns, strict=True):
+        share = _sums(q, k, source, target).sub_(log_sum).exp_().mul_(factor)
+        add_rows(grad_q, target, share)
+        add_rows(grad_k, source, share)
+    return grad_q, grad_k
+
+
+def _fused_grads(
+    q: Tensor, k: Tensor, edge_index: Tensor, out: Tensor, grad: Tensor, _step: int
+) -> tuple[Tensor, Tensor]:
+    from torch_geometric_lgt.functional._engine import fused_edges
+
+    by_target = rows_of(edge_index, q.size(0))
+    by_source = rows_of(edge_index.flip(0), k.size(0))
+    q_rows, k_rows = q.flatten(1), k.flatten(1)
+    grad_q = fused_edges.edge_shares(k_rows, q_rows, by_target, out, grad)
+    grad_k = fused_edges.edge_shares(q_rows, k_rows, by_source, out, grad)
+    return grad_q.view_as(q), grad_k.view_as(k)
