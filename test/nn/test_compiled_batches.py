@@ -45,14 +45,15 @@ def test_one_graph_for_any_number_of_graphs(name):
 
 
 @pytest.mark.compiled
+@pytest.mark.parametrize('dynamic', [None, True])
 @pytest.mark.parametrize('attention', [kernel_attention, linear_attention])
-def test_functions(attention):
+def test_functions(attention, dynamic):
     """The targets have fewer graphs than the sources."""
     torch.manual_seed(0)
     k, q, counter = torch.randn(18, 2, 4), torch.randn(5, 2, 4), CompileCounter()
     batch = torch.arange(18) // 6, torch.tensor([0, 1, 0, 1, 1])
     options = {'feature_map': 'elu'} if attention is kernel_attention else {}
-    compiled = torch.compile(attention, backend=counter)
+    compiled = torch.compile(attention, backend=counter, dynamic=dynamic)
     torch.testing.assert_close(
         compiled(q, k, k, batch=batch, **options), attention(q, k, k, batch=batch, **options)
     )

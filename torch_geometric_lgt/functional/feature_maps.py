@@ -55,7 +55,7 @@ class Map:
     def num_features(self, channels: int, w: OptTensor) -> int:
         r"""Returns the number of features :math:`M` of a vector with :obj:`channels` entries;
         :obj:`w` is the projection, if there is one."""
-        return channels + self.has_constant if w is None else w.shape[0]
+        return channels + int(self.has_constant) if w is None else w.shape[0]
 
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
