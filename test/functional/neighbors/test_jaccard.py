@@ -149,6 +149,9 @@ def test_raises():
     for number in (0, 2.5):
         with pytest.raises(ValueError, match="'num_hashes' must be at least 1, a whole number"):
             minhash_jaccard(edges, 6, number)
+    for number in (True, 6.0, '6'):
+        with pytest.raises(ValueError, match="'num_nodes' must be at least 0, a whole number"):
+            jaccard(edges, number)
     with pytest.raises(ValueError, match='source ids from 0 to 5'):
         jaccard(edges, 6, torch.tensor([[-1], [0]]))
 

@@ -44,7 +44,8 @@ def jaccard(
         ``[P]``, one number for each pair or edge, repeated ones included
 
     Raises:
-        ValueError: If :obj:`neighbors` is none of the three, or a node does not exist.
+        ValueError: If :obj:`num_nodes` is no whole number, :obj:`neighbors` is none of the three,
+            or a node does not exist.
 
     Example:
         >>> import torch
@@ -110,8 +111,8 @@ def minhash_jaccard(
         ``[P]``
 
     Raises:
-        ValueError: If :obj:`num_hashes` is no positive whole number, :obj:`neighbors` is none of
-            the three, or a node does not exist.
+        ValueError: If :obj:`num_hashes` or :obj:`num_nodes` is no whole number,
+            :obj:`neighbors` is none of the three, or a node does not exist.
 
     Example:
         >>> import torch
@@ -177,6 +178,7 @@ def check_neighbors(neighbors: str) -> None:
 
 
 def _checked(edge_index: Adj, pairs: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor]:
+    check_whole('num_nodes', num_nodes, 0)
     edges = edge_list(edge_index, num_nodes, num_nodes)
     return edges, edges if pairs is None else edge_list(pairs, num_nodes, num_nodes)
 
