@@ -7,7 +7,7 @@ from gradients import gradients
 
 from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors import edge_sums
-from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention
+from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention, edge_logits
 from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
@@ -148,6 +148,27 @@ def test_logarithms_of_sums_match_dense(
     )
     assert_same(actual, expected, tolerance * 100)
     assert fused == ['edge_logsumexp', 'edge_shares', 'edge_shares']
+
+
+@pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.double, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(('heads', 'channels'), WIDTHS)
+@pytest.mark.parametrize('order', ORDERS)
+def test_logits_have_the_gradients_of_their_formula(
+    order, heads, channels, dtype, tolerance, fused
+):
+    """A layer's scores of edges and explanations are differentiated through them."""
+    edges = ORDERS[order]
+    q, k = torch.randn(2, N, heads * channels, dtype=torch.double)
+    actual = with_gradients(
+        lambda q, k: edge_logits(k, q, sorted_edges(edges.to(DEVICE), N, N), heads),
+        dtype, DEVICE, q=q, k=k,
+    )  # fmt: skip
+    expected = with_gradients(
+        lambda q, k: (q[edges[1]] * k[edges[0]]).unflatten(1, (heads, -1)).sum(2) / channels**0.5,
+        torch.double, 'cpu', q=q, k=k,
+    )  # fmt: skip
+    assert_same(actual, expected, tolerance)
+    assert fused == ['edge_products'] + ([] if order == 'empty' else ['edge_sums', 'edge_sums'])
 
 
 def test_transposed_rows_are_read_in_their_order():

@@ -6,6 +6,7 @@ from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors.edge_attention import (
     edge_attention,
     edge_distances,
+    edge_logits,
     row_normalized,
     softmax_weight,
 )
@@ -67,15 +68,24 @@ def test_weights_of_edges_are_rounded_to_the_precision_of_the_scores(normalize):
     assert torch.equal(actual, normalize(score, edge_index, 2, weight))
 
 
-def test_distances_count_a_difference_and_a_sum_for_each_channel():
+@pytest.mark.parametrize(
+    ('score', 'backward'),
+    [
+        (edge_distances, 1),
+        (lambda k, q, edges, heads: edge_logits(k, q, sorted_edges(edges, 5, 3), heads), 2),
+    ],
+    ids=['distances', 'logits'],
+)
+def test_scores_count_two_operations_for_each_channel(score, backward):
+    """Backward as many for all gradients of a distance, and for each gradient of a product."""
     q, k = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True)
     edge_index = torch.tensor([[0, 1, 4], [0, 0, 2]])
     with FlopCounterMode(display=False) as counter:
-        distances = edge_distances(k, q, edge_index, 2)
+        out = score(k, q, edge_index, 2)
     assert counter.get_total_flops() == 2 * 3 * 4
     with FlopCounterMode(display=False) as counter:
-        distances.sum().backward()
-    assert counter.get_total_flops() == 2 * 3 * 4
+        out.sum().backward()
+    assert counter.get_total_flops() == backward * 2 * 3 * 4
 
 
 def test_targets_that_are_left_out_while_a_cuda_graph_is_captured(monkeypatch):

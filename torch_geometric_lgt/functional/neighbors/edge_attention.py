@@ -6,7 +6,12 @@ from torch_geometric.utils import scatter, softmax
 from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional.inputs import LinearInput
-from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, Rows, SortedEdges
+from torch_geometric_lgt.functional.neighbors.edge_rows import (
+    EdgeOrders,
+    Rows,
+    SortedEdges,
+    stored_rows,
+)
 from torch_geometric_lgt.functional.neighbors.edge_sums import (
     centered,
     distance_grads,
@@ -41,6 +46,16 @@ class EdgeAttentionArguments(Arguments):
     edge_weight: DifferentiableOrNone
     edge_index: Tensor
     mask: Tensor | None
+    heads: int
+    orders: EdgeOrders
+
+
+class LogitArguments(Arguments):
+    r"""Holds the arguments of the operator behind :meth:`edge_logits`."""
+
+    k: Differentiable
+    q: Differentiable
+    edge_index: Tensor
     heads: int
     orders: EdgeOrders
 
@@ -110,29 +125,32 @@ def edge_distances(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tens
     return _edge_distances(DistanceArguments(k=k, q=q, edge_index=edge_index, heads=heads))
 
 
-def edge_logits(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+def edge_logits(k: Tensor, q: Tensor, edges: SortedEdges, heads: int) -> Tensor:
     r"""Computes :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}` of each edge from :math:`j` to
-    :math:`i`, head by head, ``[E, H]`` (Eq. 4 of LiteGT). The arguments are those of
-    :meth:`edge_distances`."""
+    :math:`i`, head by head, ``[E, H]`` (Eq. 4 of LiteGT). Keys :obj:`k` are ``[N_s, H * C]``,
+    queries :obj:`q` are ``[N_t, H * C]``."""
+    arguments = LogitArguments(
+        k=k, q=q, edge_index=edges.edge_index, heads=heads, orders=edges.orders()
+    )
+    return _edge_logits(arguments)
+
+
+def _logits(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+    r"""Computes :meth:`edge_logits` of the edges :obj:`edge_index` ``[2, E]`` within an operator,
+    because kernels record no gradients."""
     return products(k, q, edge_index, heads) * (q.size(1) // heads) ** -0.5
-
-
-def edge_softmax(
-    k: Tensor, q: Tensor, edge_index: Tensor, heads: int, edge_weight: Tensor | None = None
-) -> Tensor:
-    r"""Computes the weights ``[E, H]`` of :meth:`edge_attention`: the softmax of the scores over
-    the edges into each target. Keys :obj:`k` are ``[N_s, H * C]``, queries :obj:`q` are
-    ``[N_t, H * C]``, and :obj:`edge_weight` ``[E]`` multiplies the exponentials."""
-    return softmax_weight(edge_logits(k, q, edge_index, heads), edge_index, q.size(0), edge_weight)
 
 
 def _softmax(
     k: Tensor, q: Tensor, edges: Tensor, rows: Rows, heads: int, edge_weight: Tensor | None
 ) -> Tensor:
-    r"""Computes :meth:`edge_softmax` of the edges that :obj:`rows` has sorted by target."""
+    r"""Computes the weights ``[E, H]`` of :meth:`edge_attention`: the softmax of the scores over
+    the edges into each target. :obj:`edges` ``[2, E]`` are sorted by target in :obj:`rows`, and
+    :obj:`edge_weight` ``[E]`` multiplies the exponentials."""
+    logits = _logits(k, q, edges, heads)
     if edge_weight is not None:
-        return edge_softmax(k, q, edges, heads, edge_weight)
-    return softmax_over(edge_logits(k, q, edges, heads), edges[1], rows)
+        return softmax_weight(logits, edges, q.size(0), edge_weight)
+    return softmax_over(logits, edges[1], rows)
 
 
 def softmax_weight(
@@ -241,7 +259,7 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
     grad_weight = centered(grad_weight, weight, target, by_target)
     grad_edge_weight = None
     if edge_weight is not None and part_weight is not None:
-        share = _softmax_share(edge_logits(k, q, part.edges, heads), target, q.size(0), part_weight)
+        share = _softmax_share(_logits(k, q, part.edges, heads), target, q.size(0), part_weight)
         grad_part = (grad_weight * share).sum(1).to(edge_weight.dtype)
         grad_edge_weight = _expand_edges(grad_part, edge_weight, edge_index, mask)
     grad_score = grad_weight.mul_(weight).mul_((q.size(1) // heads) ** -0.5)
@@ -259,6 +277,20 @@ def _(arguments: EdgeAttentionArguments):
     return arguments.v.new_empty((arguments.queries.x.shape[0], arguments.v.shape[1]))
 
 
+@operator(LogitArguments, returns=('logits',))
+def _edge_logits(arguments: LogitArguments) -> Tensor:
+    return _logits(arguments.k, arguments.q, arguments.edge_index, arguments.heads)
+
+
+@_edge_logits.backward(outputs=('logits',))
+def _(arguments: LogitArguments, grad, _saved):
+    k, q, edge_index = arguments.k, arguments.q, arguments.edge_index
+    grad_product = grad.logits * (q.size(1) // arguments.heads) ** -0.5
+    by_target = stored_rows(arguments.orders, edge_index, q.size(0))
+    by_source = stored_rows(arguments.orders, edge_index, k.size(0), by_source=True)
+    return {'k': sums(q, by_source, grad_product), 'q': sums(k, by_target, grad_product)}
+
+
 @operator(DistanceArguments, returns=('distance',))
 def _edge_distances(arguments: DistanceArguments) -> Tensor:
     return distances(arguments.k, arguments.q, arguments.edge_index, arguments.heads)
@@ -270,8 +302,9 @@ def _(arguments: DistanceArguments, grad, _saved):
     return {'k': grad_k, 'q': grad_q}
 
 
+@_edge_logits.fake
 @_edge_distances.fake
-def _(arguments: DistanceArguments):
+def _(arguments: LogitArguments | DistanceArguments):
     k = arguments.k
     shape = (arguments.edge_index.shape[1], arguments.heads)
     return k.new_empty(shape, dtype=compute_dtype(k.dtype))
@@ -286,9 +319,10 @@ def _attend_flops(arguments: EdgeAttentionArguments, backward: bool = False) -> 
     return 3 * projections + 3 * score + 2 * read if backward else projections + score + read
 
 
-def _distance_flops(arguments: DistanceArguments) -> int:
+def _pair_flops(arguments: LogitArguments | DistanceArguments) -> int:
     return 2 * arguments.edge_index.shape[1] * arguments.k.shape[1]
 
 
 _edge_attention.flops(_attend_flops, lambda arguments: _attend_flops(arguments, backward=True))
-_edge_distances.flops(_distance_flops, _distance_flops)
+_edge_logits.flops(_pair_flops, lambda arguments: 2 * _pair_flops(arguments))
+_edge_distances.flops(_pair_flops, _pair_flops)

@@ -221,8 +221,9 @@ def _kernel_value(branch: Branch, inputs: BranchInputs, scores: Tensor | None) -
         by_head = scores[:, branch.channels].unflatten(1, (branch.num_heads, -1))
         return by_head.sum(2) if is_softmax else by_head.abs().sum(2)
     q, k = branch.output(inputs.queries), branch.output(inputs.keys)
-    function = edge_logits if is_softmax else edge_distances
-    return function(k, q, inputs.edges.edge_index, branch.num_heads)
+    if is_softmax:
+        return edge_logits(k, q, inputs.edges, branch.num_heads)
+    return edge_distances(k, q, inputs.edges.edge_index, branch.num_heads)
 
 
 def _sampled_softmax(logits: Tensor, inputs: BranchInputs) -> Tensor:
