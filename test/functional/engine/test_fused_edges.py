@@ -4,6 +4,7 @@ turns on."""
 import pytest
 import torch
 from gradients import gradients
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors import edge_sums
@@ -169,6 +170,14 @@ def test_logits_have_the_gradients_of_their_formula(
     )  # fmt: skip
     assert_same(actual, expected, tolerance)
     assert fused == ['edge_products'] + ([] if order == 'empty' else ['edge_sums', 'edge_sums'])
+
+
+def test_logarithms_of_sums_without_numbers_have_a_shape(fused):
+    """A mode of PyTorch that only computes shapes cannot launch a kernel."""
+    q, k = torch.randn(2, N, 2, 3, device=DEVICE)
+    with FakeTensorMode() as fake:
+        out = edge_logsumexp(*map(fake.from_tensor, (q, k, EDGES.to(DEVICE))), 7)
+    assert (out.shape, fused) == ((E, 2), [])
 
 
 def test_transposed_rows_are_read_in_their_order():

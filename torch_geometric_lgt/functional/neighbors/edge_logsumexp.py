@@ -5,10 +5,13 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.chunked_map import add_rows, chunked_map
-from torch_geometric_lgt.functional._engine.custom_op import first_order, reverse_mode_only
+from torch_geometric_lgt.functional._engine.custom_op import (
+    first_order,
+    is_eager,
+    reverse_mode_only,
+)
 from torch_geometric_lgt.functional._engine.dispatch import has_kernels
 from torch_geometric_lgt.functional.neighbors.edge_rows import rows_of
-from torch_geometric_lgt.functional.tracing import is_tracing
 
 
 def edge_logsumexp(q: Tensor, k: Tensor, edge_index: Tensor, step: int) -> Tensor:
@@ -21,7 +24,7 @@ def edge_logsumexp(q: Tensor, k: Tensor, edge_index: Tensor, step: int) -> Tenso
         edge_index (torch.Tensor): ``[2, E]``, sources and targets.
         step (int): The most edges that are computed together without a kernel.
     """
-    if is_tracing():
+    if not is_eager((q, k, edge_index)):
         return chunked_map(_logsumexp, step, [(q, edge_index[1]), (k, edge_index[0])])
     reverse_mode_only(q, k)
     with torch.cuda.device_of(q):  # Triton launches on the current device
