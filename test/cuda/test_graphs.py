@@ -39,6 +39,7 @@ MODULES = {
     'degree': (lambda: DegreeMaskedAttention(F, 2, max_degree=64), ('degree',)),
     'sgformer': (lambda: SGFormerConv(F, 8), ()),
     'difformer': (lambda: DIFFormerConv(F, 8), ('edges',)),
+    'difformer, plain edges': (lambda: DIFFormerConv(F, 8), ('plain edges',)),
     'SGFormer': (lambda: SGFormer(F, 8, 3), ('edges',)),
     'DIFFormer': (lambda: DIFFormer(F, 8, 3), ('edges',)),
     'GraphTransformer': (lambda: GraphTransformer(F, 8, 3, 1, 2, 1), ('edges',)),
@@ -59,6 +60,7 @@ def test_replayed_steps_are_the_steps_themselves(name, device):
     model, x = build().to(device), X.to(device)
     arguments = {
         'degree': (DEGREE.to(device),),
+        'plain edges': (EDGES.to(device),),
         'edges': (sorted_edges(EDGES.to(device), len(X), len(X), backward=True),),
         'jaccard': (),
         'features': (),

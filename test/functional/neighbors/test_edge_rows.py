@@ -56,3 +56,12 @@ def test_traced_edges_are_sorted_whether_they_are_or_not(monkeypatch):
     assert sorted_edges(edges, 3, 2).orders()[2] is None
     monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
     assert sorted_edges(edges, 3, 2).orders()[2].tolist() == [0, 1, 2]
+
+
+def test_captured_edges_are_sorted_without_being_read(monkeypatch):
+    """A CUDA graph cannot be captured where the processor waits for a value of the device."""
+    for name in ('is_initialized', 'is_current_stream_capturing'):
+        monkeypatch.setattr(torch.cuda, name, lambda: True)
+    monkeypatch.setattr(torch.Tensor, '__bool__', lambda _: pytest.fail('a value is read'))
+    rows = rows_of(torch.tensor([[0, 2, 1], [0, 1, 1]]), 2)
+    assert [part.tolist() for part in rows] == [[0, 1, 3], [0, 2, 1], [0, 1, 2]]

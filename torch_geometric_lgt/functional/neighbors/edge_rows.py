@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments, Size
 from torch_geometric_lgt.functional._engine.custom_op import operator
-from torch_geometric_lgt.functional.tracing import is_tracing
+from torch_geometric_lgt.functional.tracing import may_read_values
 
 
 class Rows(NamedTuple):
@@ -106,10 +106,11 @@ class SortedEdges(NamedTuple):
 
 def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
     r"""Returns edges ``[2, E]`` sorted by target as :class:`Rows`, for :obj:`num_targets`
-    targets. All results are contiguous, because a sparse matrix on a GPU reads others wrongly."""
+    targets. All results are contiguous, because a sparse matrix on a GPU reads others wrongly.
+    Edges that are sorted already stay as they are; code that is traced or captured sorts any."""
     source, target = edge_index.contiguous()
     order = None
-    if target.numel() > 1 and (is_tracing() or not bool((target[1:] >= target[:-1]).all())):
+    if target.numel() > 1 and not (may_read_values() and bool((target[1:] >= target[:-1]).all())):
         target, order = target.sort()
         source = source[order]
     nodes = torch.arange(num_targets + 1, device=target.device)
