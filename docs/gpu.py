@@ -10,9 +10,9 @@ without a network, in at most 40 minutes. The same command goes on where an earl
 It writes into ``benchmark-results/gpu``; ``python -m benchmarks.gpu --output FOLDER`` chooses
 another folder, and ``--help`` lists the steps."""
 VERDICT = """Up to some 100,000 nodes, the time of a step is that of launching its GPU kernels.
-Attention between all nodes takes .8 to 2.1 times as long as its peers there, and layers over edges
-up to 4.4 times as long. At a million nodes, in single precision (LiteGT's layer has a softmax at
-its sampled nodes only, its peer at all nodes):"""
+Attention between all nodes takes .8 to 2.1 times as long as its formula or PyG's layer there, and
+layers over edges up to 4.4 times as long. At a million nodes, in single precision (LiteGT's layer
+has a softmax at its sampled nodes only, its peer at all nodes):"""
 NODES = '1,000,000'
 RUN = '9fec7ad'  # the commit of the results that the words below describe
 MISSING = """This run ended before 10 million nodes, bfloat16 at a million nodes, MGFormer, the
