@@ -37,7 +37,7 @@ class NodeFormer(Backbone):
 
     Differs from the authors' code: random projections are drawn once instead of from a seed that
     the data determine. Graphs of a batch do not attend to each other, and weights are computed in
-    the log domain.
+    the log domain. Logits in the edge loss are not divided by :math:`\tau`, as in the paper.
 
     Differs from the paper, as the authors' code does: logits are divided by :math:`\sqrt{C}`, and
     the output layer is a linear map of the last :math:`\mathbf{Z}^{(l)}`. With ``scale=1`` logits
