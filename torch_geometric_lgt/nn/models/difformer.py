@@ -27,11 +27,12 @@ class DIFFormer(Backbone):
     activation. Dropout follows the input layer and each step. The scores are a linear map of the
     last :math:`\mathbf{Z}^{(l)}`.
 
-    Repeated edges count repeatedly. Differs from the authors' code in four points. Each query and
+    Repeated edges count repeatedly. Differs from the authors' code in five points. Each query and
     key is divided by its own length, unless ``norm='frobenius'``. With several heads a Frobenius
     norm is that of one head, not of all heads together. :obj:`hidden_channels` is split among the
     heads, which are concatenated, not averaged. Graphs of a batch do not attend to each other. The
-    published settings for node classification have one head.
+    degree of a source is its out-degree, not its in-degree, and degrees add up weights of edges.
+    The published settings for node classification have one head.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
