@@ -151,7 +151,7 @@ def _cuda_attention(has_triton: bool) -> str:
         return 'unused: no CUDA device'
     if not has_triton:
         return 'operators over chunks: triton is not installed'
-    return 'Triton kernels of random softmax features on large graphs, else PyTorch'
+    return 'Triton kernels: random softmax features on large graphs, and edges; else PyTorch'
 
 
 def _first(extras: dict[str, str], name: str, other: str) -> str:
