@@ -21,7 +21,11 @@ TEXTS = [
     *sorted((ROOT / 'docs').glob('*.rst')),
     *sorted((ROOT / 'docs').glob('*.py')),
     *sorted((ROOT / 'docs' / 'gallery').glob('*.*')),
-    *sorted((ROOT / 'docs' / 'theory').rglob('*.rst')),
+    *(
+        path
+        for folder in ('benchmarks', 'extend', 'migrate', 'theory')
+        for path in sorted((ROOT / 'docs' / folder).glob('*.rst'))
+    ),
 ]
 SCRIPTS = sorted((ROOT / 'benchmarks').rglob('*.py'))
 COMMAND = re.compile(r'(?:-m\s+|``|RUN=\')(benchmarks(?:\.\w+)+)(?=\s|`)')
