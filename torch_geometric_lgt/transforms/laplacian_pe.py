@@ -61,10 +61,11 @@ class LaplacianPE(BaseTransform):
     of the sum of the absolute cubes, the first entry of the largest absolute value is positive. The
     columns of a repeated eigenvalue are chosen one by one: each is the projection of a node's unit
     vector onto the rest of the eigenspace, scaled to length 1. The node with the longest projection
-    is taken, the first one of equally long projections, so these columns depend on the order of the
-    nodes. Absolute values and squared lengths are equal if they differ by at most a thousandth. If
-    column :math:`k` cuts through an eigenspace with more than 64 further eigenvectors, its columns
-    depend on the solver. With ``"rw"``, signs and these columns are chosen before the columns are
+    is taken, the first one of equally long projections. So these columns depend on the order of the
+    nodes, and so does the sign of a column that a symmetry of the graph reverses, as in a path.
+    Absolute values and squared lengths are equal if they differ by at most a thousandth. If column
+    :math:`k` cuts through an eigenspace with more than 64 further eigenvectors, its columns depend
+    on the solver. With ``"rw"``, signs and these columns are chosen before the columns are
     rescaled.
 
     A small change of the graph may flip signs, or rotate the columns of close eigenvalues. To train
