@@ -8,7 +8,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors import edge_sums
-from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention, edge_logits
+from torch_geometric_lgt.functional.neighbors.edge_attention import (
+    edge_attention,
+    edge_logits,
+    softmax_weight,
+)
 from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
@@ -170,6 +174,27 @@ def test_logits_have_the_gradients_of_their_formula(
     )  # fmt: skip
     assert_same(actual, expected, tolerance)
     assert fused == ['edge_products'] + ([] if order == 'empty' else ['edge_sums', 'edge_sums'])
+
+
+@pytest.mark.parametrize('order', ORDERS)
+def test_softmax_over_edges_matches_dense(order, fused):
+    edges = ORDERS[order]
+    logits = torch.randn(edges.size(1), 3, dtype=torch.double)
+    same = (edges[1] == edges[1][:, None])[..., None]
+    actual = with_gradients(
+        lambda logits: softmax_weight(logits, edges.to(DEVICE), N),
+        torch.double,
+        DEVICE,
+        logits=logits,
+    )
+    expected = with_gradients(
+        lambda logits: logits.exp() / (same * logits.exp()).sum(1),
+        torch.double,
+        'cpu',
+        logits=logits,
+    )
+    assert_same(actual, expected, 1e-12)
+    assert fused == ['edge_softmax', 'edge_centered']
 
 
 def test_logarithms_of_sums_without_numbers_have_a_shape(fused):

@@ -3,13 +3,15 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from torch_geometric_lgt.functional._engine.arguments import Arguments
+from torch_geometric_lgt.functional._engine.arguments import Arguments, Size
 from torch_geometric_lgt.functional._engine.custom_op import operator
+from torch_geometric_lgt.functional._engine.dispatch import has_kernels
 from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors.edge_rows import (
     EdgeOrders,
     Rows,
     SortedEdges,
+    rows_of,
     stored_rows,
 )
 from torch_geometric_lgt.functional.neighbors.edge_sums import (
@@ -33,7 +35,7 @@ from torch_geometric_lgt.functional.numerics import (
     inverse_of,
     largest_power,
 )
-from torch_geometric_lgt.functional.tracing import is_capturing
+from torch_geometric_lgt.functional.tracing import is_capturing, is_tracing
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
 
@@ -58,6 +60,14 @@ class LogitArguments(Arguments):
     edge_index: Tensor
     heads: int
     orders: EdgeOrders
+
+
+class SoftmaxArguments(Arguments):
+    r"""Holds the arguments of the operator behind :meth:`softmax_weight`."""
+
+    logits: Differentiable
+    edge_index: Tensor
+    num_targets: Size
 
 
 class DistanceArguments(Arguments):
@@ -159,6 +169,11 @@ def softmax_weight(
     r"""Computes the softmax of :obj:`logits` ``[E, H]`` over the edges into each target. The
     weights :obj:`edge_weight` ``[E]`` multiply the exponentials."""
     if edge_weight is None:
+        if has_kernels(logits) and not is_tracing():
+            arguments = SoftmaxArguments(
+                logits=logits, edge_index=edge_index, num_targets=num_targets
+            )
+            return _edge_softmax(arguments)
         return softmax(logits, edge_index[1], num_nodes=num_targets)
     share = _softmax_share(logits, edge_index[1], num_targets, edge_weight)
     return share * edge_weight.to(share.dtype)[:, None]
@@ -289,6 +304,25 @@ def _(arguments: LogitArguments, grad, _saved):
     by_target = stored_rows(arguments.orders, edge_index, q.size(0))
     by_source = stored_rows(arguments.orders, edge_index, k.size(0), by_source=True)
     return {'k': sums(q, by_source, grad_product), 'q': sums(k, by_target, grad_product)}
+
+
+@operator(SoftmaxArguments, returns=('weight',))
+def _edge_softmax(arguments: SoftmaxArguments) -> Tensor:
+    edge_index = arguments.edge_index
+    rows = rows_of(edge_index, arguments.num_targets)
+    return softmax_over(arguments.logits, edge_index[1], rows)
+
+
+@_edge_softmax.backward(outputs=('weight',), saved=('weight',))
+def _(arguments: SoftmaxArguments, grad, saved):
+    edge_index, weight = arguments.edge_index, saved.weight
+    rows = rows_of(edge_index, arguments.num_targets)
+    return {'logits': centered(grad.weight, weight, edge_index[1], rows).mul_(weight)}
+
+
+@_edge_softmax.fake
+def _(arguments: SoftmaxArguments):
+    return torch.empty_like(arguments.logits)
 
 
 @operator(DistanceArguments, returns=('distance',))
