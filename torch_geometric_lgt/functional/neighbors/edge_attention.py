@@ -336,12 +336,14 @@ def _(arguments: DistanceArguments, grad, _saved):
     return {'k': grad_k, 'q': grad_q}
 
 
-@_edge_logits.fake
-@_edge_distances.fake
-def _(arguments: LogitArguments | DistanceArguments):
+def _empty_scores(arguments: LogitArguments | DistanceArguments) -> Tensor:
     k = arguments.k
     shape = (arguments.edge_index.shape[1], arguments.heads)
     return k.new_empty(shape, dtype=compute_dtype(k.dtype))
+
+
+_edge_logits.fake(_empty_scores)
+_edge_distances.fake(_empty_scores)
 
 
 def _attend_flops(arguments: EdgeAttentionArguments, backward: bool = False) -> int:
