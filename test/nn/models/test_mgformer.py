@@ -322,6 +322,12 @@ def test_edges_whose_items_have_ids_from_0_are_refused():
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         make(degree=None).recommend(edges)
     assert make(degree=None).recommend(EDGES[:, :0]).shape == (USERS, 1)
+    model = make()
+    for argument, pairs in (('edge_index', (edges,)), ('edge_label_index', (EDGES, edges))):
+        with pytest.raises(ValueError, match=f"'{argument}' must join users and items"):
+            model(*pairs)
+    # two users have a score, but no loss
+    assert model.eval()(EDGES, edges).shape == model.train()(EDGES, EDGES).shape
 
 
 def test_heads_and_encodings_that_do_not_fit():

@@ -82,15 +82,18 @@ class Recommender(Module):
                 :obj:`None`, the edges)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
+
+        Raises:
+            ValueError: If there are neither edges nor pairs, an id is none of the graph, or in
+                training no pair has an item.
         """
-        if edge_label_index is None:
-            if edge_index is None:
-                raise ValueError(
-                    "'edge_label_index' must be given without 'edge_index' (got neither)"
-                )
-            edge_label_index = self._pairs(edge_index)
-        else:
-            edge_label_index = self._pairs(edge_label_index, 'edge_label_index')
+        argument = 'edge_index' if edge_label_index is None else 'edge_label_index'
+        pairs = edge_index if edge_label_index is None else edge_label_index
+        if pairs is None:
+            raise ValueError("'edge_label_index' must be given without 'edge_index' (got neither)")
+        edge_label_index = self._pairs(pairs, argument)
+        if self.training and may_read_values():
+            self._check_items(edge_label_index, argument)
         if torch.compiler.is_compiling():  # when the number of distinct nodes must be known
             source, target = self.get_embedding(edge_index, edge_weight=edge_weight)[
                 edge_label_index
@@ -167,7 +170,7 @@ class Recommender(Module):
         """
         check_edge_index(edge_index, "; give users as 'src_index'")
         if edge_index is not None:
-            self._check_items(edge_index)
+            self._check_items(self._pairs(edge_index))
         device = reference(self.embedding).device
         users = (
             torch.arange(self.num_users, device=device)
@@ -253,12 +256,11 @@ class Recommender(Module):
         check_devices(reference(self.embedding).device, edge_index=edge_index)
         return degrees(edge_list(edge_index, self.num_nodes, self.num_nodes), self.num_nodes)
 
-    def _check_items(self, edge_index: Adj) -> None:
-        r"""Raises a ValueError if there are edges, none of which leads to an item."""
-        pairs = self._pairs(edge_index)
+    def _check_items(self, pairs: Tensor, argument: str = 'edge_index') -> None:
+        r"""Raises a ValueError if there are pairs ``[2, P]``, none of which has an item."""
         if pairs.numel() > 0 and int(pairs.max()) < self.num_users:
             raise ValueError(
-                f"'edge_index' must join users and items, whose ids begin at {self.num_users} (got "
+                f'{argument!r} must join users and items, whose ids begin at {self.num_users} (got '
                 f'ids up to {int(pairs.max())}); add the number of users to the ids of items'
             )
 
