@@ -1,7 +1,12 @@
+import pytest
 import torch
 
 from torch_geometric_lgt.functional.inputs import LinearInput
+from torch_geometric_lgt.functional.neighbors import edge_rows
+from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.neighbors.subgraph import (
+    Subgraph,
     expand_rows,
     linear_flops,
     linear_grads,
@@ -32,3 +37,19 @@ def test_flops_of_rows_with_and_without_a_weight():
     weighted = LinearInput(x=x, weight=torch.ones(4, 3))
     assert linear_flops(weighted, None) == 2 * 5 * 4 * 3
     assert linear_flops(weighted, torch.tensor([0, 2])) == 2 * 2 * 4 * 3
+
+
+@pytest.mark.parametrize('by_source', [False, True], ids=['by target', 'by source'])
+def test_some_of_the_edges_that_are_sorted_are_sorted(by_source, monkeypatch):
+    """Nothing is read to see it: on a GPU that would wait for the device."""
+    edges = torch.tensor([[2, 4, 0, 1, 2, 3], [0, 0, 2, 3, 3, 4]])
+    edges = edges.flip(0) if by_source else edges
+    mask = torch.tensor([True, False, True, True, True])
+    orders, part = sorted_edges(edges, 5, 5).orders(), Subgraph.into(edges, mask, 5)
+    num = len(part.sources if by_source else part.targets)
+    expected = part.rows(EdgeOrders(), num, by_source)
+    monkeypatch.setattr(edge_rows, 'may_read_values', lambda: pytest.fail('edges are read'))
+    actual = part.rows(orders, num, by_source)
+    assert actual.order is None
+    assert torch.equal(actual.pointer, expected.pointer)
+    assert torch.equal(actual.source, expected.source)

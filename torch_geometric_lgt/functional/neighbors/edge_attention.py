@@ -225,31 +225,14 @@ def _softmax_share(logits: Tensor, target: Tensor, num_targets: int, edge_weight
     return power * inverse_of(total)
 
 
-def _select_edges(
-    edge_weight: Tensor | None, edge_index: Tensor, mask: Tensor | None
-) -> Tensor | None:
-    r"""Returns the weights of the edges into the targets that :obj:`mask` marks, bools ``[N_t]``;
-    all weights if the mask is :obj:`None`."""
-    return edge_weight if edge_weight is None or mask is None else edge_weight[mask[edge_index[1]]]
-
-
-def _expand_edges(
-    grad: Tensor, edge_weight: Tensor, edge_index: Tensor, mask: Tensor | None
-) -> Tensor:
-    r"""Returns the gradient of all edge weights ``[E]``: :obj:`grad` for edges into the targets
-    that :obj:`mask` marks, 0 for others. This is the transpose of :meth:`_select_edges`."""
-    if mask is None:
-        return grad
-    return torch.zeros_like(edge_weight).masked_scatter_(mask[edge_index[1]], grad)
-
-
 @operator(EdgeAttentionArguments, returns=('out',))
 def _edge_attention(arguments: EdgeAttentionArguments) -> Tensor:
     v, edge_index, mask = arguments.v, arguments.edge_index, arguments.mask
     part = Subgraph.into(edge_index, mask, arguments.keys.x.size(0))
     queries, keys = part.select(arguments.queries, arguments.keys)
     q, k = queries.output(), keys.output()
-    edge_weight = _select_edges(arguments.edge_weight, edge_index, mask)
+    edge_weight = arguments.edge_weight
+    edge_weight = None if edge_weight is None else select_rows(edge_weight, part.edge_ids)
     by_target = part.rows(arguments.orders, q.size(0))
     weight = _softmax(k, q, part.edges, by_target, arguments.heads, edge_weight)
     out = sums(select_rows(v, part.sources), by_target, weight)
@@ -268,15 +251,14 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
     q, k = queries.output(), keys.output()
     by_target = part.rows(arguments.orders, q.size(0))
     by_source = part.rows(arguments.orders, k.size(0), by_source=True)
-    part_weight = _select_edges(edge_weight, edge_index, mask)
+    part_weight = None if edge_weight is None else select_rows(edge_weight, part.edge_ids)
     weight = _softmax(k, q, part.edges, by_target, heads, part_weight)
     grad_weight = products(value, grad_out, part.edges, heads)
     grad_weight = centered(grad_weight, weight, target, by_target)
     grad_edge_weight = None
     if edge_weight is not None and part_weight is not None:
         share = _softmax_share(_logits(k, q, part.edges, heads), target, q.size(0), part_weight)
-        grad_part = (grad_weight * share).sum(1).to(edge_weight.dtype)
-        grad_edge_weight = _expand_edges(grad_part, edge_weight, edge_index, mask)
+        grad_edge_weight = expand_rows((grad_weight * share).sum(1), part.edge_ids, edge_weight)
     grad_score = grad_weight.mul_(weight).mul_((q.size(1) // heads) ** -0.5)
     grad_k, grad_q = sums(q, by_source, grad_score), sums(k, by_target, grad_score)
     return {

@@ -104,13 +104,16 @@ class SortedEdges(NamedTuple):
         )
 
 
-def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
+def rows_of(edge_index: Tensor, num_targets: int, is_sorted: bool = False) -> Rows:
     r"""Returns edges ``[2, E]`` sorted by target as :class:`Rows`, for :obj:`num_targets`
     targets. All results are contiguous, because a sparse matrix on a GPU reads others wrongly.
-    Edges that are sorted already stay as they are; code that is traced or captured sorts any."""
+    Edges that are sorted already stay as they are, without a look at them if :obj:`is_sorted`;
+    code that is traced or captured sorts all others."""
     source, target = edge_index.contiguous()
     order = None
-    if target.numel() > 1 and not (may_read_values() and bool((target[1:] >= target[:-1]).all())):
+    if not is_sorted and may_read_values():
+        is_sorted = bool((target[1:] >= target[:-1]).all())
+    if target.numel() > 1 and not is_sorted:
         target, order = target.sort()
         source = source[order]
     nodes = torch.arange(num_targets + 1, device=target.device)

@@ -84,19 +84,13 @@ def _scale(arguments: EdgeScoreArguments) -> float:
     return (arguments.value.size(1) // arguments.heads) ** -0.5
 
 
-def _attending(arguments: EdgeScoreArguments) -> Tensor | None:
-    r"""Returns the ids of the edges into the targets of the mask, or :obj:`None` for all edges."""
-    mask = arguments.mask
-    return None if mask is None else mask[arguments.edge_index[1]].nonzero().flatten()
-
-
 @operator(EdgeScoreArguments, returns=('score',))
 def _edge_scores(arguments: EdgeScoreArguments) -> Tensor:
     value = arguments.value
     part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.keys.x.size(0))
     queries, keys = part.select(arguments.queries, arguments.keys)
     q, k = queries.output(), keys.output()
-    edges = _attending(arguments)
+    edges = part.edge_ids
     scale = _scale(arguments)
     score = multiplied(k, q, select_rows(value, edges), part.edges, scale, arguments.is_distance)
     if edges is None:
@@ -110,7 +104,7 @@ def _(arguments: EdgeScoreArguments, grad, _saved):
     part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.keys.x.size(0))
     queries, keys = part.select(arguments.queries, arguments.keys)
     q, k = queries.output(), keys.output()
-    edges = _attending(arguments)
+    edges = part.edge_ids
     scale = _scale(arguments)
     grad_k, grad_q, grad_value = factor_grads(
         select_rows(grad.score, edges),

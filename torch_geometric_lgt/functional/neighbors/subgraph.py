@@ -8,42 +8,53 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional.inputs import LinearInput
-from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, Rows, stored_rows
+from torch_geometric_lgt.functional.neighbors.edge_rows import (
+    EdgeOrders,
+    Rows,
+    rows_of,
+    stored_rows,
+)
 
 
 class Subgraph(NamedTuple):
     r"""Stores the ids of the targets that attend, the ids of their sources, and the edges between
-    them. Edges ``[2, E]`` are positions among these sources and targets; :obj:`None` in place of
-    ids means all nodes."""
+    them. Edges ``[2, E]`` are positions among these sources and targets, and :obj:`edge_ids`
+    ``[E]`` are their positions among all edges; :obj:`None` in place of ids means all."""
 
     sources: Tensor | None
     targets: Tensor | None
     edges: Tensor
+    edge_ids: Tensor | None
 
     @classmethod
     def into(cls, edge_index: Tensor, mask: Tensor | None, num_sources: int) -> 'Subgraph':
         r"""Builds the subgraph of the edges into the targets that :obj:`mask` marks, bools
         ``[N_t]``; :obj:`None` means all targets."""
         if mask is None:
-            return cls(None, None, edge_index)
-        edges = edge_index[:, mask[edge_index[1]]]
+            return cls(None, None, edge_index, None)
+        edge_ids = mask[edge_index[1]].nonzero().flatten()
+        edges = edge_index[:, edge_ids]
         used = mask.new_zeros(num_sources)
         used[edges[0]] = True
         source = (used.cumsum(0) - 1)[edges[0]]
         target = (mask.cumsum(0) - 1)[edges[1]]
         edges = torch.stack([source, target])
-        return cls(used.nonzero().flatten(), mask.nonzero().flatten(), edges)
+        return cls(used.nonzero().flatten(), mask.nonzero().flatten(), edges, edge_ids)
 
     def select(self, queries: LinearInput, keys: LinearInput) -> tuple[LinearInput, LinearInput]:
         r"""Selects the queries of the targets and the keys of the sources, both as linear parts."""
         return _select(queries, self.targets), _select(keys, self.sources)
 
     def rows(self, orders: EdgeOrders, num_targets: int, by_source: bool = False) -> Rows:
-        r"""Returns the edges of the subgraph, sorted by target or by source, as :class:`Rows`. If
-        they are all edges, their order is read from :obj:`orders`; :obj:`num_targets` is the number
-        of nodes that they are sorted by."""
-        orders = orders if self.targets is None else EdgeOrders()
-        return stored_rows(orders, self.edges, num_targets, by_source)
+        r"""Returns the edges of the subgraph, sorted by target or by source, as :class:`Rows`.
+        If they are all edges, their order is read from :obj:`orders`, which also tell whether
+        some of the edges are sorted; :obj:`num_targets` is the number of nodes that they are
+        sorted by."""
+        if self.edge_ids is None:
+            return stored_rows(orders, self.edges, num_targets, by_source)
+        pointer, _, order = orders[3:] if by_source else orders[:3]
+        edges = self.edges.flip(0) if by_source else self.edges
+        return rows_of(edges, num_targets, is_sorted=pointer is not None and order is None)
 
 
 def _select(inputs: LinearInput, nodes: Tensor | None) -> LinearInput:
@@ -59,7 +70,9 @@ def expand_rows(x: Tensor, nodes: Tensor | None, like: Tensor) -> Tensor:
     r"""Returns a tensor with the number of rows and the dtype of :obj:`like`: :obj:`x` in the rows
     :obj:`nodes`, 0 in others. This is the transpose of :meth:`select_rows`."""
     x = x.to(like.dtype)
-    return x if nodes is None else x.new_zeros(like.size(0), x.size(1)).index_copy_(0, nodes, x)
+    if nodes is None:
+        return x
+    return x.new_zeros(like.size(0), *x.shape[1:]).index_copy_(0, nodes, x)
 
 
 def linear_grads(
