@@ -199,7 +199,7 @@ def _checked(edge_index: Tensor, num_src: int, num_dst: int, argument: str) -> T
         )
     edge_index = edge_index.long()
     if edge_index.numel() > 0 and may_read_values():
-        low, high = edge_index.amin(1).tolist(), edge_index.amax(1).tolist()
+        low, high = torch.stack(edge_index.aminmax(dim=1)).tolist()
         for name, least, most, bound in zip(
             ('source', 'target'), low, high, (num_src, num_dst), strict=True
         ):
