@@ -1,21 +1,25 @@
 """The kernels for edges: on a GPU, or else in Triton's interpreter on the CPU, which conftest.py
 turns on."""
 
+from functools import partial
+
 import pytest
 import torch
 from gradients import gradients
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torch_geometric_lgt.functional.inputs import LinearInput
-from torch_geometric_lgt.functional.neighbors import edge_sums
+from torch_geometric_lgt.functional.neighbors import edge_rows, edge_sums
 from torch_geometric_lgt.functional.neighbors.edge_attention import (
     edge_attention,
     edge_logits,
     softmax_weight,
 )
 from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
+from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
+from torch_geometric_lgt.nn import KernelAttentionConv
 
 pytest.importorskip(
     'triton', reason='the kernels need Triton, which PyTorch brings along on Linux only'
@@ -146,7 +150,11 @@ def test_logarithms_of_sums_match_dense(
     edges = ORDERS[order]
     q, k = 200 * torch.randn(2, N, heads, channels, dtype=torch.double)
     actual = with_gradients(
-        lambda q, k: edge_logsumexp(q, k, edges.to(DEVICE), 7), dtype, DEVICE, q=q, k=k
+        lambda q, k: edge_logsumexp(q, k, edges.to(DEVICE), 7, EdgeOrders()),
+        dtype,
+        DEVICE,
+        q=q,
+        k=k,
     )
     expected = with_gradients(
         lambda q, k: (q[edges[1]] + k[edges[0]]).logsumexp(2), torch.double, 'cpu', q=q, k=k
@@ -197,11 +205,27 @@ def test_softmax_over_edges_matches_dense(order, fused):
     assert fused == ['edge_softmax', 'edge_centered']
 
 
+@pytest.mark.parametrize('num_pairs', [E, 5], ids=['all nodes', 'nodes of the pairs'])
+def test_logarithms_of_sorted_pairs_are_not_sorted_again(num_pairs, monkeypatch):
+    """Fewer pairs than nodes get other ids, so that their order is another one."""
+    layer, edges = KernelAttentionConv(4, 4).to(DEVICE), EDGES[:, :num_pairs].to(DEVICE)
+    x, calls = torch.randn(N, 4).to(DEVICE), []
+    rows_of = edge_rows.rows_of
+    monkeypatch.setattr(edge_rows, 'rows_of', lambda *args: calls.append(1) or rows_of(*args))
+    expected, actual = (
+        with_gradients(partial(layer.log_edge_probability, edge_index=form), x.dtype, DEVICE, x=x)
+        for form in (edges, sorted_edges(edges, N, N))
+    )
+    assert len(calls) == 2 + 2 + (0 if num_pairs == E else 2)
+    for name, value in expected.items():
+        torch.testing.assert_close(actual[name], value)
+
+
 def test_logarithms_of_sums_without_numbers_have_a_shape(fused):
     """A mode of PyTorch that only computes shapes cannot launch a kernel."""
     q, k = torch.randn(2, N, 2, 3, device=DEVICE)
     with FakeTensorMode() as fake:
-        out = edge_logsumexp(*map(fake.from_tensor, (q, k, EDGES.to(DEVICE))), 7)
+        out = edge_logsumexp(*map(fake.from_tensor, (q, k, EDGES.to(DEVICE))), 7, EdgeOrders())
     assert (out.shape, fused) == ((E, 2), [])
 
 

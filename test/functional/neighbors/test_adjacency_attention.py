@@ -133,7 +133,7 @@ def test_left_out_arguments_and_the_rows_of_a_chunk(monkeypatch, constants):
     monkeypatch.setattr(
         module,
         'edge_logsumexp',
-        lambda q, k, edges, step: steps.add(step) or logsumexp(q, k, edges, step),
+        lambda q, k, edges, step, *args: steps.add(step) or logsumexp(q, k, edges, step, *args),
     )
     constants(adjacency_chunk=100)
     torch.testing.assert_close(adjacency_attention(q, k, v, edges, projection=projection), plain)

@@ -15,6 +15,7 @@ from torch_geometric_lgt.functional._engine.layout import rows, split
 from torch_geometric_lgt.functional.attention.state import AttentionState
 from torch_geometric_lgt.functional.inputs import KernelInput, rounding_share
 from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
+from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders
 from torch_geometric_lgt.functional.numerics import without_autocast, without_cancellation
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph
 
@@ -38,13 +39,16 @@ class ScoredPairs:
         sources: Segments,
         targets: Segments,
     ) -> None:
-        source, self.key = _distinct(pairs[0], keys.x)
-        target, self.query = _distinct(pairs[1], queries.x)
+        source_ids, target_ids = pairs[0], pairs[1]
+        source, self.key = _distinct(source_ids, keys.x)
+        target, self.query = _distinct(target_ids, queries.x)
+        self.has_all_nodes = self.key is source_ids and self.query is target_ids
         self.q, self.k = _evaluated(queries, target), _evaluated(keys, source)
         self.target_graph = node_to_graph(targets, queries.x.size(0))[target]
         self.graph = self.target_graph[self.query]
-        self.same_graph = (node_to_graph(sources, keys.x.size(0))[pairs[0]] == self.graph)[:, None]
-        self.same_node = (pairs[0] == pairs[1])[:, None]
+        source_graph = node_to_graph(sources, keys.x.size(0))[source_ids]
+        self.same_graph = (source_graph == self.graph)[:, None]
+        self.same_node = (source_ids == target_ids)[:, None]
 
     def map(self, score: Callable[..., Tensor], *graph_tensors: Tensor | None) -> Tensor:
         r"""Applies :obj:`score` to some pairs at a time and returns ``[E, H]``.
@@ -145,12 +149,13 @@ def log_attention_scores(
     pairs: Tensor,
     sources: Segments,
     targets: Segments,
+    orders: EdgeOrders,
 ) -> Tensor:
     r"""Computes the logarithm ``[E, H]`` of the weights of :meth:`attention_scores`, for softmax
     features without a mask and pairs within graphs.
 
-    Arguments are as in :meth:`attention_scores`. The logarithm is finite even if the weight would
-    vanish: log-features of a query and a key add up.
+    Arguments are as in :meth:`attention_scores`, with the pairs sorted in :obj:`orders`. The
+    logarithm is finite even if the weight would vanish: log-features of a query and a key add up.
     """
     scored = ScoredPairs(queries, keys, pairs, sources, targets)
     q, k = _exponents(scored.q), _exponents(scored.k)
@@ -166,7 +171,9 @@ def log_attention_scores(
     of_graphs = [] if sums[0].size(0) == 1 else [(part, graph) for part in sums]
     whole = () if of_graphs else sums
     total = chunked_map(log_denominator, step, [(q, every_row), *of_graphs], whole)
-    log_weight = edge_logsumexp(q, k, torch.stack([scored.key, scored.query]), step)
+    if not scored.has_all_nodes:
+        orders = EdgeOrders()
+    log_weight = edge_logsumexp(q, k, torch.stack([scored.key, scored.query]), step, orders)
     squares = scored.k.x.unflatten(1, (keys.heads, -1)).square().sum(2) / 2
     log_ratio = log_weight - total.index_select(0, scored.query)
     return log_ratio - squares.index_select(0, scored.key)

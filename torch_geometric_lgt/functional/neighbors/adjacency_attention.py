@@ -10,6 +10,7 @@ from torch_geometric_lgt.functional.feature_maps import MAPS
 from torch_geometric_lgt.functional.inputs import kernel_input
 from torch_geometric_lgt.functional.neighbors.edge_attention import softmax_weight
 from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
+from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
 from torch_geometric_lgt.functional.numerics import (
     chunk_elements,
@@ -119,7 +120,7 @@ def _shares(
     features = cast(Tensor, log_k if value_k is None else value_k)
     step = max(1, chunk_elements(CHUNK_ELEMENTS, q.device) // max(1, features[:1].numel()))
     if log_q is not None and log_k is not None and value_q is None and value_k is None:
-        logits = edge_logsumexp(log_q, log_k, edge_index, step)
+        logits = edge_logsumexp(log_q, log_k, edge_index, step, EdgeOrders())
         return softmax_weight(logits, edge_index, q.size(0), edge_weight)
     value_q, value_k = cast(Tensor, value_q), cast(Tensor, value_k)
     if edge_weight is not None:

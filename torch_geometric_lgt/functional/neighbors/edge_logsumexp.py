@@ -11,10 +11,12 @@ from torch_geometric_lgt.functional._engine.custom_op import (
     reverse_mode_only,
 )
 from torch_geometric_lgt.functional._engine.dispatch import has_kernels
-from torch_geometric_lgt.functional.neighbors.edge_rows import rows_of
+from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, stored_rows
 
 
-def edge_logsumexp(q: Tensor, k: Tensor, edge_index: Tensor, step: int) -> Tensor:
+def edge_logsumexp(
+    q: Tensor, k: Tensor, edge_index: Tensor, step: int, orders: EdgeOrders
+) -> Tensor:
     r"""Computes :math:`\log \sum_m \exp(q_{im} + k_{jm})` of each edge from :math:`j` to :math:`i`,
     head by head, ``[E, H]``. No tensor of the size ``[E, M]`` is stored.
 
@@ -23,12 +25,13 @@ def edge_logsumexp(q: Tensor, k: Tensor, edge_index: Tensor, step: int) -> Tenso
         k (torch.Tensor): ``[N_s, H, M]``.
         edge_index (torch.Tensor): ``[2, E]``, sources and targets.
         step (int): The most edges that are computed together without a kernel.
+        orders (EdgeOrders): The edges sorted by target and by source, for kernels.
     """
     if not is_eager((q, k, edge_index)):
         return chunked_map(_logsumexp, step, [(q, edge_index[1]), (k, edge_index[0])])
     reverse_mode_only(q, k)
     with torch.cuda.device_of(q):  # Triton launches on the current device
-        return _EdgeLogsumexp.apply(q, k, edge_index, step)
+        return _EdgeLogsumexp.apply(step, q, k, edge_index, *orders)
 
 
 def _logsumexp(_span: slice, q: Tensor, k: Tensor) -> Tensor:
@@ -37,7 +40,9 @@ def _logsumexp(_span: slice, q: Tensor, k: Tensor) -> Tensor:
 
 class _EdgeLogsumexp(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, edge_index: Tensor, step: int) -> Tensor:
+    def forward(
+        ctx: Any, step: int, q: Tensor, k: Tensor, edge_index: Tensor, *orders: Tensor | None
+    ) -> Tensor:
         if has_kernels(q):
             from torch_geometric_lgt.functional._engine import fused_edges
 
@@ -46,15 +51,18 @@ class _EdgeLogsumexp(torch.autograd.Function):
             chunks = edge_index.split(step, 1)
             out = torch.cat([_sums(q, k, *chunk).logsumexp(-1) for chunk in chunks])
         ctx.step = step
-        ctx.save_for_backward(q, k, edge_index, out)
+        ctx.save_for_backward(out, q, k, edge_index, *orders)
         return out
 
     @staticmethod
     @first_order('edge_scores')
     def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, edge_index, out = saved
-        grads = _fused_grads if has_kernels(q) else _grads
-        return *grads(q, k, edge_index, out, grad, ctx.step), None, None
+        out, q, k, edge_index, *orders = saved
+        if has_kernels(q):
+            grads = _fused_grads(q, k, edge_index, out, grad, EdgeOrders(*orders))
+        else:
+            grads = _grads(q, k, edge_index, out, grad, ctx.step)
+        return None, *grads, *[None] * (1 + len(orders))
 
 
 def _sums(q: Tensor, k: Tensor, source: Tensor, target: Tensor) -> Tensor:
@@ -74,12 +82,12 @@ def _grads(
 
 
 def _fused_grads(
-    q: Tensor, k: Tensor, edge_index: Tensor, out: Tensor, grad: Tensor, _step: int
+    q: Tensor, k: Tensor, edge_index: Tensor, out: Tensor, grad: Tensor, orders: EdgeOrders
 ) -> tuple[Tensor, Tensor]:
     from torch_geometric_lgt.functional._engine import fused_edges
 
-    by_target = rows_of(edge_index, q.size(0))
-    by_source = rows_of(edge_index.flip(0), k.size(0))
+    by_target = stored_rows(orders, edge_index, q.size(0))
+    by_source = stored_rows(orders, edge_index, k.size(0), by_source=True)
     q_rows, k_rows = q.flatten(1), k.flatten(1)
     grad_q = fused_edges.edge_shares(k_rows, q_rows, by_target, out, grad)
     grad_k = fused_edges.edge_shares(q_rows, k_rows, by_source, out, grad)

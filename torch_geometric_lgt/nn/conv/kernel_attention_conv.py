@@ -10,7 +10,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.scores import log_attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state
 from torch_geometric_lgt.functional.inputs import no_values
-from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.functional.segment import count_graphs, segments
 from torch_geometric_lgt.nn._layers.input_checks import (
@@ -392,7 +392,8 @@ class KernelAttentionConv(KernelLayer):
         )
         state = build_state(keys, no_values(keys), nodes)
         pairs = edge_list(edge_index, x.size(0), x.size(0))
-        return log_attention_scores(queries, keys, state, pairs, nodes, nodes)
+        orders = edge_index.orders() if isinstance(edge_index, SortedEdges) else EdgeOrders()
+        return log_attention_scores(queries, keys, state, pairs, nodes, nodes, orders)
 
     def __repr__(self) -> str:
         options = {'heads': self.heads, 'feature_map': getattr(self.feature_map, 'kind', None)}

@@ -355,9 +355,10 @@ class NodeFormer(Backbone):
                 "'edge_weight' must be None with return_edge_loss=True: the edge loss has no "
                 'weights (got some)'
             )
-        edges = edge_list(edges, num_nodes, num_nodes)
+        pairs = edge_list(edges, num_nodes, num_nodes)
+        edges = edges if isinstance(edges, SortedEdges) else pairs  # converts others only once
         losses = []
         for conv, z in zip(self.convs, layers[:-1], strict=True):
             log_probability = conv.log_edge_probability(z, edges, batch, batch_size)
-            losses.append(edge_regularization(log_probability, edges, num_nodes, first))
+            losses.append(edge_regularization(log_probability, pairs, num_nodes, first))
         return torch.stack(losses).mean()
