@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torch_geometric_lgt
-from torch_geometric_lgt import info
+from torch_geometric_lgt import _kernels, info
 from torch_geometric_lgt.functional._engine import dispatch
 
 ROOT = Path(torch_geometric_lgt.__file__).parents[1]
@@ -87,6 +87,7 @@ def test_devices_and_kernels_of_a_machine_with_a_gpu(machine):
 
     machine.setattr(info, 'version', lambda name: '1.0')
     machine.setattr(info, 'find_spec', lambda name: name)
+    machine.setattr(_kernels, 'missing_for_kernels', lambda: '')
     machine.setattr(torch.version, 'cuda', '13.0')
     machine.setattr(torch.cuda, 'device_count', lambda: 1)
     machine.setattr(torch.cuda, 'get_device_properties', lambda index: Device)
@@ -102,14 +103,14 @@ def test_devices_and_kernels_of_a_machine_with_a_gpu(machine):
         'cuda:0': 'NVIDIA H100, 80 GiB, capability 9.0',
     }
     assert list(found['kernels'].values())[2:] == [
-        'Triton kernels: random softmax features on large graphs, and edges; else PyTorch',
+        'Triton kernels of edges, and of random softmax features on large graphs, else PyTorch',
         'numba',
         'pyamg, for large graphs',
         'pyg-lib',
     ]
-    machine.setattr(torch.version, 'hip', '7.0')
+    machine.setattr(_kernels, 'missing_for_kernels', lambda: 'Triton finds no C compiler')
     assert info.environment()['kernels']['attention, CUDA'] == (
-        'operators over chunks: no Triton kernels on ROCm'
+        'operators over chunks: Triton finds no C compiler'
     )
 
 

@@ -135,23 +135,24 @@ def _kernels(extras: dict[str, str]) -> dict[str, str]:
     return {
         'attention, small': 'plain PyTorch, up to 2^21 features (32,768 nodes with 64 each)',
         'attention, large': 'chunks of nodes, which need less memory',
-        'attention, CUDA': _cuda_attention(extras['triton'] != MISSING),
+        'attention, CUDA': _cuda_attention(),
         'Jaccard indices': _first(extras, 'numba', 'NumPy'),
         'Laplacian encodings': _first(extras, 'pyamg', 'SciPy') + ', for large graphs',
         'neighbour sampling': _first(extras, 'pyg-lib', 'NumPy'),
     }
 
 
-def _cuda_attention(has_triton: bool) -> str:
+def _cuda_attention() -> str:
     import torch
 
-    if torch.version.hip is not None:
-        return 'operators over chunks: no Triton kernels on ROCm'
+    from torch_geometric_lgt._kernels import missing_for_kernels
+
     if not torch.cuda.is_available():
         return 'unused: no CUDA device'
-    if not has_triton:
-        return 'operators over chunks: triton is not installed'
-    return 'Triton kernels: random softmax features on large graphs, and edges; else PyTorch'
+    missing = missing_for_kernels()
+    if missing:
+        return f'operators over chunks: {missing}'
+    return 'Triton kernels of edges, and of random softmax features on large graphs, else PyTorch'
 
 
 def _first(extras: dict[str, str], name: str, other: str) -> str:

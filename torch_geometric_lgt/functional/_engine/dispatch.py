@@ -1,11 +1,11 @@
 # The one place that chooses how a call is computed.
-import importlib.util
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt._kernels import missing_for_kernels
 from torch_geometric_lgt.functional._engine.chunked_keys import KeyGrads, Keys
 from torch_geometric_lgt.functional._engine.chunked_queries import Queries, QueryGrads
 from torch_geometric_lgt.functional._engine.custom_op import is_eager
@@ -20,9 +20,7 @@ from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.functional.numerics import compute_dtype, memory_elements
 from torch_geometric_lgt.functional.segment import Segments
 
-FUSED_DEVICES: tuple[str, ...] = (
-    ('cuda',) if importlib.util.find_spec('triton') and torch.version.hip is None else ()
-)
+FUSED_DEVICES: tuple[str, ...] = () if missing_for_kernels() else ('cuda',)
 FUSED_CHANNELS = 128
 FUSED_ROWS = 1 << 18
 PLAIN_ELEMENTS = {'cpu': 1 << 21, 'gpu': 1 << 27, 'kernels': 1 << 25}  # 'kernels' are Triton's
