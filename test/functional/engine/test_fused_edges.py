@@ -78,6 +78,12 @@ def dense_attention(q, k, v, edges, heads):
     return torch.einsum('ijh,jhc->ihc', power / total.masked_fill(total == 0, 1), v).flatten(1)
 
 
+def precisions(double, single):
+    """Tolerances by dtype. A GPU has another program for each dtype, the interpreter the same."""
+    both = [(torch.double, double), (torch.float32, single)]
+    return both if DEVICE.type == 'cuda' else both[:1]
+
+
 def assert_same(actual, expected, tolerance):
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
@@ -96,7 +102,7 @@ def with_gradients(function, dtype, device, **leaves):
     return {'out': out.detach(), **grads}
 
 
-@pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.double, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(('dtype', 'tolerance'), precisions(1e-12, 1e-5))
 @pytest.mark.parametrize(('heads', 'channels'), WIDTHS)
 @pytest.mark.parametrize('order', ORDERS)
 @pytest.mark.parametrize('long', LONG)
@@ -138,7 +144,7 @@ def test_attention_to_neighbours_matches_dense(
     assert set(fused) == {*NAMES[:4]}
 
 
-@pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.double, 1e-11), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(('dtype', 'tolerance'), precisions(1e-11, 1e-5))
 @pytest.mark.parametrize(('heads', 'channels'), WIDTHS)
 @pytest.mark.parametrize('order', ORDERS)
 @pytest.mark.parametrize('long', LONG)
@@ -163,7 +169,7 @@ def test_logarithms_of_sums_match_dense(
     assert fused == ['edge_logsumexp', 'edge_shares', 'edge_shares']
 
 
-@pytest.mark.parametrize(('dtype', 'tolerance'), [(torch.double, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(('dtype', 'tolerance'), precisions(1e-12, 1e-5))
 @pytest.mark.parametrize(('heads', 'channels'), WIDTHS)
 @pytest.mark.parametrize('order', ORDERS)
 def test_logits_have_the_gradients_of_their_formula(
