@@ -242,6 +242,21 @@ def test_message_passing_of_the_gps_layer(gym):
             register.layer_dict[name](config)
 
 
+def test_global_attention_refuses_layers_over_edges(gym):
+    from torch_geometric.graphgym import register
+    from torch_geometric.graphgym.models.layer import new_layer_config
+
+    module, cfg = gym
+    config = new_layer_config(8, 8, 1, has_act=False, has_bias=True, cfg=cfg)
+    for name in module.LAYERS.keys() - module.ATTENTIONS.keys():
+        cfg.lgt.attention = name
+        with pytest.raises(ValueError, match=rf"'attention' must be one of .*\(got '{name}'\)"):
+            register.layer_dict['global_attention'](config)
+    for name in module.ATTENTIONS:
+        cfg.lgt.attention = name
+        assert register.layer_dict['global_attention'](config).model.attn.conv is not None
+
+
 @pytest.mark.parametrize('name', ['kernel_attention', 'difformer_conv', 'degree_masked_attention'])
 def test_global_attention_in_the_layer_of_pyg(gym, name):
     """Equal to message passing and the unpadded attention side by side, as PyG's layer defines

@@ -51,7 +51,6 @@ ATTENTIONS: dict[str, Any] = {
     'sgformer_conv': SGFormerConv,
     'mean_attention': MeanAttention,
     'degree_masked_attention': DegreeMaskedAttention,
-    'adjacency_masked_attention': AdjacencyMaskedAttention,
 }
 
 
@@ -99,6 +98,7 @@ class _PaddedGPSConv(torch.nn.Module):
 
 LAYERS = {
     **ATTENTIONS,
+    'adjacency_masked_attention': AdjacencyMaskedAttention,
     'jaccard_subtractor_conv': JaccardSubtractorConv,
     'gps_conv': GPSConv,
     'global_attention': _PaddedGPSConv,
