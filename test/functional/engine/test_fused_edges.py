@@ -242,9 +242,25 @@ def test_transposed_rows_are_read_in_their_order():
     for function, args in (
         (edge_sums.sums, lambda *parts: (parts[0], edges.by_target, parts[2])),
         (edge_sums.products, lambda *parts: (parts[0], parts[1], edges.edge_index, 2)),
+        (edge_sums.softmax_over, lambda *parts: (parts[2], edges.edge_index[1], edges.by_target)),
+        (
+            edge_sums.centered,
+            lambda *parts: (parts[2], parts[2], edges.edge_index[1], edges.by_target),
+        ),
     ):
         expected = function(*args(x.contiguous(), y.contiguous(), weight.contiguous()))
         assert torch.equal(function(*args(x, y, weight)), expected)
+
+
+def test_transposed_logarithms_have_the_gradients_of_their_rows():
+    q, k = torch.randn(2, 6, N).to(DEVICE).unflatten(1, (2, 3)).movedim(3, 1)
+    grads = []
+    for leaves in ((q, k), (q.contiguous(), k.contiguous())):
+        one, other = (leaf.detach().requires_grad_() for leaf in leaves)
+        out = pair_logsumexp(one, other, EDGES.to(DEVICE), 7, EdgeOrders())
+        grads.append(gradients(out.square().sum(), {'q': one, 'k': other}))
+    for name, value in grads[1].items():
+        assert torch.equal(grads[0][name], value), name
 
 
 def test_half_precision_sums_in_float32():

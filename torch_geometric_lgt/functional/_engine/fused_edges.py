@@ -1,7 +1,6 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.fused import ceil_div, power_of_2
@@ -37,7 +36,7 @@ def edge_shares(
     :obj:`log_sum` ``[E, H]`` of :meth:`edge_logsumexp` and its gradient :obj:`grad`. :obj:`rows`
     are the first three arguments of :meth:`edge_sums` after its :obj:`x`."""
     (pointer, source, order), heads = rows, grad.size(1)
-    out = torch.empty_like(y, dtype=grad.dtype)
+    out = y.new_empty(y.shape, dtype=grad.dtype)
     inputs = x.contiguous(), y.contiguous(), source, log_sum, grad.contiguous()
     sizes = {'C': y.size(1) // heads, 'H': heads}
     _by_rows(edges.row_shares, pointer, order, out, inputs, 'BC', sizes)
@@ -62,7 +61,7 @@ def edge_sums(
 def edge_softmax(logits: Tensor, pointer: Tensor, order: Tensor | None) -> Tensor:
     r"""Computes the softmax of :obj:`logits` ``[E, H]`` over the edges into each target by a Triton
     kernel. :obj:`pointer` and :obj:`order` are those of :meth:`edge_sums`."""
-    out, inputs = torch.empty_like(logits), (logits.contiguous(),)
+    out, inputs = logits.new_empty(logits.shape), (logits.contiguous(),)
     _by_rows(edges.row_softmax, pointer, order, out, inputs, 'BH', {'H': logits.size(1)})
     return out
 
@@ -71,7 +70,7 @@ def edge_centered(x: Tensor, weight: Tensor, pointer: Tensor, order: Tensor | No
     r"""Subtracts from :obj:`x` ``[E, H]`` its sum over the edges into the same target, weighted by
     :obj:`weight` ``[E, H]``, by a Triton kernel. :obj:`pointer` and :obj:`order` are those of
     :meth:`edge_sums`."""
-    out, inputs = torch.empty_like(x), (x.contiguous(), weight.contiguous())
+    out, inputs = x.new_empty(x.shape), (x.contiguous(), weight.contiguous())
     _by_rows(edges.row_centered, pointer, order, out, inputs, 'BH', {'H': x.size(1)})
     return out
 
