@@ -1,6 +1,9 @@
 """The kernels for edges: on a GPU, or else in Triton's interpreter on the CPU, which conftest.py
 turns on."""
 
+import os
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -233,6 +236,20 @@ def test_logarithms_of_sums_without_numbers_have_a_shape(fused):
     with FakeTensorMode() as fake:
         out = edge_logsumexp(*map(fake.from_tensor, (q, k, EDGES.to(DEVICE))), 7, EdgeOrders())
     assert (out.shape, fused) == ((E, 2), [])
+
+
+def test_batches_of_any_size_share_their_kernels():
+    """By default Triton compiles a kernel again for 1 and for multiples of 16."""
+    code = """
+from torch_geometric_lgt.functional._engine.triton.edges import *
+kernels = edge_products, edge_logsumexp, row_sums, row_shares, row_softmax, row_centered
+sizes = [size for kernel in kernels for size in kernel.params if size.name in ('E', 'N')]
+print(*[size.do_not_specialize for size in sizes])
+"""
+    environment = {name: value for name, value in os.environ.items() if name != 'TRITON_INTERPRET'}
+    command = [sys.executable, '-c', code]
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ['True'] * 6
 
 
 def test_transposed_rows_are_read_in_their_order():

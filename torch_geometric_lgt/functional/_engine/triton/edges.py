@@ -1,6 +1,6 @@
 # E edges, W columns of a row: H heads with C channels each. BE edges, BN targets, BH heads and BC
 # columns of a block.
-# Sums have the dtype of the weights or of the products.
+# Sums have the dtype of the weights or of the products. One program serves any number of edges.
 import triton
 import triton.language as tl
 
@@ -20,7 +20,7 @@ def load_heads(
     ).to(DTYPE)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['E'])
 def edge_products(
     x, y, source, target, out, E,
     C: tl.constexpr, H: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr,
@@ -42,7 +42,7 @@ def edge_products(
     tl.store(out + edge[:, None] * H + heads[None, :], total, mask=is_inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['E'])
 def edge_logsumexp(
     x, y, source, target, out, E,
     C: tl.constexpr, H: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr, BC: tl.constexpr,
@@ -119,7 +119,7 @@ def block_edges(order, first, last, start, BE: tl.constexpr, ORDERED: tl.constex
     return position, edge, is_edge
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['N'])
 def row_sums(
     pointer, order, out, x, source, weight, N,
     C: tl.constexpr, H: tl.constexpr, BN: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr,
@@ -148,7 +148,7 @@ def row_sums(
     tl.store(out + row[:, None] * (C * H) + columns[None, :], total, mask=is_inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['N'])
 def row_shares(
     pointer, order, out, x, y, source, log_sum, weight, N,
     C: tl.constexpr, H: tl.constexpr, BN: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr,
@@ -179,7 +179,7 @@ def row_shares(
     tl.store(out + row[:, None] * (C * H) + columns[None, :], total, mask=is_inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['N'])
 def row_softmax(
     pointer, order, out, logits, N,
     H: tl.constexpr, BN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr,
@@ -203,7 +203,7 @@ def row_softmax(
         tl.store(out + at, power / total[:, None, :], mask=is_entry)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=['N'])
 def row_centered(
     pointer, order, out, x, weight, N,
     H: tl.constexpr, BN: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr,
