@@ -11,6 +11,7 @@ from torch_geometric_lgt.functional.neighbors.edge_attention import (
     softmax_weight,
 )
 from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
+from torch_geometric_lgt.functional.neighbors.edge_sums import products
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 
 
@@ -86,6 +87,21 @@ def test_scores_count_two_operations_for_each_channel(score, backward):
     with FlopCounterMode(display=False) as counter:
         out.sum().backward()
     assert counter.get_total_flops() == backward * 2 * 3 * 4
+
+
+@pytest.mark.parametrize('edge_weight', [None, torch.rand(3, requires_grad=True)])
+def test_backward_computes_the_scores_once(edge_weight, monkeypatch):
+    """The other product of rows is that of the gradient with the values."""
+    x, calls = torch.randn(3, 4, requires_grad=True), []
+    edges = sorted_edges(torch.tensor([[0, 1, 2], [0, 0, 1]]), 3, 3, edge_weight=edge_weight)
+    monkeypatch.setattr(
+        'torch_geometric_lgt.functional.neighbors.edge_attention.products',
+        lambda *args: calls.append(1) or products(*args),
+    )
+    out = edge_attention(LinearInput(x=x), LinearInput(x=x), x, edges, None, 2)
+    assert len(calls) == 1
+    out.sum().backward()
+    assert len(calls) == 1 + 2
 
 
 def test_targets_that_are_left_out_while_a_cuda_graph_is_captured(monkeypatch):

@@ -153,14 +153,17 @@ def _logits(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
 
 def _softmax(
     k: Tensor, q: Tensor, edges: Tensor, rows: Rows, heads: int, edge_weight: Tensor | None
-) -> Tensor:
-    r"""Computes the weights ``[E, H]`` of :meth:`edge_attention`: the softmax of the scores over
-    the edges into each target. :obj:`edges` ``[2, E]`` are sorted by target in :obj:`rows`, and
-    :obj:`edge_weight` ``[E]`` multiplies the exponentials."""
+) -> tuple[Tensor, Tensor]:
+    r"""Computes the weights of :meth:`edge_attention`: the softmax of the scores over the edges
+    into each target. Also returns their quotients by the weights of the edges, both ``[E, H]``.
+    :obj:`edges` ``[2, E]`` are sorted by target in :obj:`rows`, and :obj:`edge_weight` ``[E]``
+    multiplies the exponentials."""
     logits = _logits(k, q, edges, heads)
-    if edge_weight is not None:
-        return softmax_weight(logits, edges, q.size(0), edge_weight)
-    return softmax_over(logits, edges[1], rows)
+    if edge_weight is None:
+        weight = softmax_over(logits, edges[1], rows)
+        return weight, weight
+    share = _softmax_share(logits, edges[1], q.size(0), edge_weight)
+    return _weighted(share, edge_weight), share
 
 
 def softmax_weight(
@@ -176,6 +179,10 @@ def softmax_weight(
             return _edge_softmax(arguments)
         return softmax(logits, edge_index[1], num_nodes=num_targets)
     share = _softmax_share(logits, edge_index[1], num_targets, edge_weight)
+    return _weighted(share, edge_weight)
+
+
+def _weighted(share: Tensor, edge_weight: Tensor) -> Tensor:
     return share * edge_weight.to(share.dtype)[:, None]
 
 
@@ -202,7 +209,7 @@ def row_normalized(
 ) -> Tensor:
     r"""Multiplies scores ``[E, H]`` by the weights ``[E]`` of the edges, and divides them by their
     sum over the edges into each target. If the sum is 0, the result is :meth:`mean_weight`."""
-    score = score if edge_weight is None else score * edge_weight.to(score.dtype)[:, None]
+    score = score if edge_weight is None else _weighted(score, edge_weight)
     total = scatter(score, edge_index[1], 0, num_targets, 'sum')[edge_index[1]]
     is_zero = total == 0
     mean = mean_weight(edge_index, num_targets, score.dtype, edge_weight=edge_weight)
@@ -234,7 +241,7 @@ def _edge_attention(arguments: EdgeAttentionArguments) -> Tensor:
     edge_weight = arguments.edge_weight
     edge_weight = None if edge_weight is None else select_rows(edge_weight, part.edge_ids)
     by_target = part.rows(arguments.orders, q.size(0))
-    weight = _softmax(k, q, part.edges, by_target, arguments.heads, edge_weight)
+    weight, _ = _softmax(k, q, part.edges, by_target, arguments.heads, edge_weight)
     out = sums(select_rows(v, part.sources), by_target, weight)
     return expand_rows(out, part.targets, v.new_empty(arguments.queries.x.size(0), 0))
 
@@ -252,12 +259,11 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
     by_target = part.rows(arguments.orders, q.size(0))
     by_source = part.rows(arguments.orders, k.size(0), by_source=True)
     part_weight = None if edge_weight is None else select_rows(edge_weight, part.edge_ids)
-    weight = _softmax(k, q, part.edges, by_target, heads, part_weight)
+    weight, share = _softmax(k, q, part.edges, by_target, heads, part_weight)
     grad_weight = products(value, grad_out, part.edges, heads)
     grad_weight = centered(grad_weight, weight, target, by_target)
     grad_edge_weight = None
-    if edge_weight is not None and part_weight is not None:
-        share = _softmax_share(_logits(k, q, part.edges, heads), target, q.size(0), part_weight)
+    if edge_weight is not None:
         grad_edge_weight = expand_rows((grad_weight * share).sum(1), part.edge_ids, edge_weight)
     grad_score = grad_weight.mul_(weight).mul_((q.size(1) // heads) ** -0.5)
     grad_k, grad_q = sums(q, by_source, grad_score), sums(k, by_target, grad_score)
