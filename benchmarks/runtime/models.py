@@ -21,6 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch_geometric.data import Data
 from torch_geometric.nn.models import SGFormer as PyGSGFormer
 from torch_geometric.nn.models.sgformer import GraphModule
+from torch_geometric.transforms import ToSparseTensor
 from tqdm import tqdm
 
 from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
@@ -76,9 +77,19 @@ def litegt(data: Data) -> Step:
 
 
 def pyg_sgformer(data: Data) -> Step:
+    return pyg_step(data, data.edge_index)
+
+
+def pyg_sgformer_sparse(data: Data) -> Step:
+    r"""Gives the edges as a sparse matrix of torch-sparse, for which PyG's graph network does not
+    gather the rows of edges."""
+    return pyg_step(data, ToSparseTensor()(data).adj_t)
+
+
+def pyg_step(data: Data, edges: Any) -> Step:
     model = PyGSGFormer(*SIZES, **PYG)
     batch = torch.zeros(data.num_nodes or 0, dtype=torch.long)
-    return lambda: model(data.x, data.edge_index, batch)
+    return lambda: model(data.x, edges, batch)
 
 
 def sgformer_as_pyg(sizes: tuple[int, int, int], num_layers: int, dropout: float) -> SGFormer:
@@ -110,6 +121,7 @@ MODELS: dict[str, Callable[[Data], Step]] = {
     'mgformer': mgformer,
     'litegt': litegt,
     'pyg-sgformer': pyg_sgformer,
+    'pyg-sgformer-sparse': pyg_sgformer_sparse,
     'quadratic': quadratic,
 }
 
@@ -122,6 +134,7 @@ TITLES = {
     'mgformer': 'MGFormer',
     'litegt': 'LiteGT',
     'pyg-sgformer': 'SGFormer of PyG',
+    'pyg-sgformer-sparse': 'SGFormer of PyG, SparseTensor',
     'quadratic': 'exact attention',
 }
 
