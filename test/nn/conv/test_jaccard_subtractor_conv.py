@@ -8,6 +8,7 @@ from torch_geometric.utils import barabasi_albert_graph
 
 from torch_geometric_lgt.functional import jaccard
 from torch_geometric_lgt.nn import JaccardSubtractorConv
+from torch_geometric_lgt.nn._layers.linear_parts import linear_part
 
 DOUBLE = torch.float64
 KERNELS = [
@@ -416,3 +417,14 @@ def test_a_layer_without_queries_refuses_the_parameters_of_some():
     assert (layer.lin_query, layer.lin_key) == (None, None)
     with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: .*lin_query'):
         layer.load_state_dict(parameters)
+
+
+@pytest.mark.parametrize('kernel', ['jaccard', ('softmax', 'softmax'), ('softmax', 'subtractor')])
+def test_queries_of_one_branch_are_not_sliced(kernel):
+    """Each slice would have a gradient of full size."""
+    conv = JaccardSubtractorConv(4, 8, 4, kernel)
+    part = linear_part(conv.lin_query, torch.randn(3, 4))
+    with_queries = [branch for branch in conv.branches if branch.has_queries]
+    assert [branch.select(part) is part for branch in with_queries] == (
+        [True] if len(with_queries) == 1 else [False, False]
+    )

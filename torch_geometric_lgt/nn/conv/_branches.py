@@ -45,7 +45,9 @@ class Branch(NamedTuple):
 
     def select(self, part: LinearInput) -> LinearInput:
         r"""Selects the channels of the branch from the linear part :obj:`part` of all queries or
-        keys."""
+        keys, which is that of the branch if no other has any."""
+        if self.channels == slice(0, part.channels(1)):
+            return part
         if part.weight is None:
             return LinearInput(x=part.x[:, self.channels])
         bias = None if part.bias is None else part.bias[self.channels]
