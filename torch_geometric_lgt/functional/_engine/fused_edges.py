@@ -13,7 +13,7 @@ COLUMNS = 128  # the most columns of a block
 EDGES = 1024 if INTERPRETED else 32  # edges of a block of inner products
 ROWS, TILE = (64, 1 << 14) if INTERPRETED else (2, 256)  # fewest rows, and entries of their block
 LONG = 1024  # rows with more edges have blocks of one row
-LONG_TILE, LONG_WARPS = 1 << 14, 8
+LONG_TILE, LONG_WARPS, LONG_ROWS = 1 << 14, 8, 32  # a program has the long rows of 32,768 edges
 
 
 def edge_products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
@@ -124,6 +124,6 @@ def _by_rows(
     )
     if num_edges > LONG:
         length = min(LONG, LONG_TILE // columns)
-        kernel[ceil_div(num_edges, LONG), parts](
-            *arguments, **constants, BN=1, BE=length, IS_LONG=True, num_warps=LONG_WARPS
+        kernel[ceil_div(num_edges, LONG * LONG_ROWS), parts](
+            *arguments, **constants, BN=LONG_ROWS, BE=length, IS_LONG=True, num_warps=LONG_WARPS
         )

@@ -78,33 +78,48 @@ def added_powers(top, total, logit, axis: tl.constexpr):
 
 
 @triton.jit
-def row_at(pointer, edge, N):
-    r"""Returns the row of :obj:`pointer` ``[N + 1]`` that has the position :obj:`edge`."""
-    low, high = edge * 0, edge * 0 + N
-    while high - low > 1:
+def rows_at(pointer, edges, N):
+    r"""Returns the rows of :obj:`pointer` ``[N + 1]`` that have the positions :obj:`edges`."""
+    low, high = edges * 0, edges * 0 + N
+    while tl.max(high - low, 0) > 1:
         middle = (low + high) // 2
-        is_before = tl.load(pointer + middle) <= edge
+        is_before = tl.load(pointer + middle) <= edges
         low, high = tl.where(is_before, middle, low), tl.where(is_before, high, middle)
     return low
 
 
 @triton.jit
 def block_rows(pointer, N, BN: tl.constexpr, LONG: tl.constexpr, IS_LONG: tl.constexpr):
-    r"""Returns the :obj:`BN` rows of this program, their first and last positions, and which of
-    them it computes: the rows with at most :obj:`LONG` edges or, if :obj:`IS_LONG`, the one row
-    with more edges in which the first multiple of :obj:`LONG` is that of the program."""
+    r"""Returns the rows ``[BN]`` of this program, how many blocks it computes, and the block of
+    each row. Rows are one block or, if :obj:`IS_LONG`, each row with more than :obj:`LONG` edges
+    is a block. A program then has the rows in which :obj:`BN` multiples of :obj:`LONG` are the
+    first."""
+    rows = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
+    num_blocks, blocks = 1, tl.zeros((BN,), tl.int32)
     if IS_LONG:
-        start = tl.program_id(0).to(tl.int64) * LONG
-        row = row_at(pointer, start, N) + tl.arange(0, 1)
+        start = rows * LONG
+        rows = rows_at(pointer, start, N)
+        first, last = tl.load(pointer + rows), tl.load(pointer + rows + 1)
+        is_long = ((last - first > LONG) & (start - first < LONG)).to(tl.int32)
+        num_blocks = tl.sum(is_long, 0)
+        blocks = tl.where(is_long == 1, tl.cumsum(is_long, 0) - 1, -1)
+    return rows, num_blocks, blocks
+
+
+@triton.jit
+def row_edges(
+    pointer, rows, blocks, block, N, BN: tl.constexpr, LONG: tl.constexpr, IS_LONG: tl.constexpr
+):  # fmt: skip
+    r"""Returns the rows of one block of :meth:`block_rows`, their first and last positions, and
+    which of them have at most :obj:`LONG` edges or, if :obj:`IS_LONG`, are the long one."""
+    if IS_LONG:
+        row = tl.sum(tl.where(blocks == block, rows, 0), 0) + tl.arange(0, 1)
         is_row = row < N
     else:
-        row = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
-        is_row = row < N
+        row, is_row = rows, rows < N
     first = tl.load(pointer + row, mask=is_row, other=0)
     last = tl.load(pointer + row + 1, mask=is_row, other=0)
-    if IS_LONG:
-        is_row = is_row & (last - first > LONG) & (start - first < LONG)
-    else:
+    if not IS_LONG:
         is_row = is_row & (last - first <= LONG)
     return row, first, tl.where(is_row, last, first), is_row
 
@@ -132,20 +147,22 @@ def row_sums(
     :obj:`ORDERED`, in :obj:`order` ``[E]``, which has their positions in :obj:`weight`
     ``[E, H]``.
     """
-    row, first, last, is_row = block_rows(pointer, N, BN, LONG, IS_LONG)
+    rows, num_blocks, blocks = block_rows(pointer, N, BN, LONG, IS_LONG)
     columns = tl.program_id(1) * BC + tl.arange(0, BC)
     is_column, head = columns < C * H, (columns // C)[None, None, :]
     dtype: tl.constexpr = weight.dtype.element_ty
-    total = tl.zeros((BN, BC), dtype)
-    for start in range(0, tl.max(last - first, 0), BE):
-        position, edge, is_edge = block_edges(order, first, last, start, BE, ORDERED)
-        ids = tl.load(source + position, mask=is_edge, other=0)
-        is_entry = is_edge[:, :, None] & is_column[None, None, :]
-        factor = tl.load(weight + edge[:, :, None] * H + head, mask=is_entry, other=0.0)
-        at = ids[:, :, None] * (C * H) + columns[None, None, :]
-        total += tl.sum(factor * tl.load(x + at, mask=is_entry, other=0.0).to(dtype), 1)
-    is_inside = is_row[:, None] & is_column[None, :]
-    tl.store(out + row[:, None] * (C * H) + columns[None, :], total, mask=is_inside)
+    for block in range(0, num_blocks):
+        row, first, last, is_row = row_edges(pointer, rows, blocks, block, N, BN, LONG, IS_LONG)
+        total = tl.zeros((1 if IS_LONG else BN, BC), dtype)
+        for start in range(0, tl.max(last - first, 0), BE):
+            position, edge, is_edge = block_edges(order, first, last, start, BE, ORDERED)
+            ids = tl.load(source + position, mask=is_edge, other=0)
+            is_entry = is_edge[:, :, None] & is_column[None, None, :]
+            factor = tl.load(weight + edge[:, :, None] * H + head, mask=is_entry, other=0.0)
+            at = ids[:, :, None] * (C * H) + columns[None, None, :]
+            total += tl.sum(factor * tl.load(x + at, mask=is_entry, other=0.0).to(dtype), 1)
+        is_inside = is_row[:, None] & is_column[None, :]
+        tl.store(out + row[:, None] * (C * H) + columns[None, :], total, mask=is_inside)
 
 
 @triton.jit(do_not_specialize=['N'])
@@ -158,25 +175,28 @@ def row_shares(
     :meth:`edge_logsumexp` adds up, over the sources of each of :obj:`BN` targets, to :obj:`out`
     ``[N, W]``. :obj:`log_sum` ``[E, H]`` are its results; other arguments are as in
     :meth:`row_sums`, with the rows :obj:`y` ``[N, W]`` of targets."""
-    row, first, last, is_row = block_rows(pointer, N, BN, LONG, IS_LONG)
+    rows, num_blocks, blocks = block_rows(pointer, N, BN, LONG, IS_LONG)
     columns = tl.program_id(1) * BC + tl.arange(0, BC)
     is_column, head = columns < C * H, (columns // C)[None, None, :]
     dtype: tl.constexpr = weight.dtype.element_ty
-    is_inside = is_row[:, None] & is_column[None, :]
-    mine = tl.load(y + row[:, None] * (C * H) + columns[None, :], mask=is_inside, other=0.0)
-    total = tl.zeros((BN, BC), dtype)
-    for start in range(0, tl.max(last - first, 0), BE):
-        position, edge, is_edge = block_edges(order, first, last, start, BE, ORDERED)
-        ids = tl.load(source + position, mask=is_edge, other=0)
-        is_entry = is_edge[:, :, None] & is_column[None, None, :]
-        entry = edge[:, :, None] * H + head
-        factor = tl.load(weight + entry, mask=is_entry, other=0.0)
-        base = tl.load(log_sum + entry, mask=is_entry, other=0.0)
-        at = ids[:, :, None] * (C * H) + columns[None, None, :]
-        other = tl.load(x + at, mask=is_entry, other=0.0).to(dtype)
-        logit = tl.where(is_entry, mine.to(dtype)[:, None, :] + other - base, -float('inf'))
-        total += tl.sum(factor * tl.exp(logit), 1)
-    tl.store(out + row[:, None] * (C * H) + columns[None, :], total, mask=is_inside)
+    for block in range(0, num_blocks):
+        row, first, last, is_row = row_edges(pointer, rows, blocks, block, N, BN, LONG, IS_LONG)
+        mine_at = row[:, None] * (C * H) + columns[None, :]
+        is_inside = is_row[:, None] & is_column[None, :]
+        mine = tl.load(y + mine_at, mask=is_inside, other=0.0).to(dtype)
+        total = tl.zeros((1 if IS_LONG else BN, BC), dtype)
+        for start in range(0, tl.max(last - first, 0), BE):
+            position, edge, is_edge = block_edges(order, first, last, start, BE, ORDERED)
+            ids = tl.load(source + position, mask=is_edge, other=0)
+            is_entry = is_edge[:, :, None] & is_column[None, None, :]
+            entry = edge[:, :, None] * H + head
+            factor = tl.load(weight + entry, mask=is_entry, other=0.0)
+            base = tl.load(log_sum + entry, mask=is_entry, other=0.0)
+            at = ids[:, :, None] * (C * H) + columns[None, None, :]
+            other = tl.load(x + at, mask=is_entry, other=0.0).to(dtype)
+            logit = tl.where(is_entry, mine[:, None, :] + other - base, -float('inf'))
+            total += tl.sum(factor * tl.exp(logit), 1)
+        tl.store(out + mine_at, total, mask=is_inside)
 
 
 @triton.jit(do_not_specialize=['N'])
@@ -187,20 +207,22 @@ def row_softmax(
 ):  # fmt: skip
     r"""Writes the softmax of :obj:`logits` ``[E, H]`` over the edges into each of :obj:`BN`
     targets, for one block of heads, to :obj:`out` ``[E, H]``. Edges are as in :meth:`row_sums`."""
-    _row, first, last, _is_row = block_rows(pointer, N, BN, LONG, IS_LONG)
+    rows, num_blocks, blocks = block_rows(pointer, N, BN, LONG, IS_LONG)
     heads = tl.program_id(1) * BH + tl.arange(0, BH)
     dtype: tl.constexpr = out.dtype.element_ty
-    top = tl.full((BN, BH), -float('inf'), dtype)
-    total = tl.zeros((BN, BH), dtype)
-    longest = tl.max(last - first, 0)
-    for start in range(0, longest, BE):
-        at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
-        logit = tl.load(logits + at, mask=is_entry, other=-float('inf'))
-        top, total = added_powers(top, total, logit, 1)
-    for start in range(0, longest, BE):
-        at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
-        power = tl.exp(tl.load(logits + at, mask=is_entry, other=0.0) - top[:, None, :])
-        tl.store(out + at, power / total[:, None, :], mask=is_entry)
+    for block in range(0, num_blocks):
+        _row, first, last, _is_row = row_edges(pointer, rows, blocks, block, N, BN, LONG, IS_LONG)
+        top = tl.full((1 if IS_LONG else BN, BH), -float('inf'), dtype)
+        total = tl.zeros((1 if IS_LONG else BN, BH), dtype)
+        longest = tl.max(last - first, 0)
+        for start in range(0, longest, BE):
+            at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
+            logit = tl.load(logits + at, mask=is_entry, other=-float('inf'))
+            top, total = added_powers(top, total, logit, 1)
+        for start in range(0, longest, BE):
+            at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
+            power = tl.exp(tl.load(logits + at, mask=is_entry, other=0.0) - top[:, None, :])
+            tl.store(out + at, power / total[:, None, :], mask=is_entry)
 
 
 @triton.jit(do_not_specialize=['N'])
@@ -211,18 +233,20 @@ def row_centered(
 ):  # fmt: skip
     r"""Writes :obj:`x` ``[E, H]`` minus its weighted sum over the edges into the same target to
     :obj:`out` ``[E, H]``. :obj:`weight` is ``[E, H]``; edges are as in :meth:`row_sums`."""
-    _row, first, last, _is_row = block_rows(pointer, N, BN, LONG, IS_LONG)
+    rows, num_blocks, blocks = block_rows(pointer, N, BN, LONG, IS_LONG)
     heads = tl.program_id(1) * BH + tl.arange(0, BH)
-    total = tl.zeros((BN, BH), out.dtype.element_ty)
-    longest = tl.max(last - first, 0)
-    for start in range(0, longest, BE):
-        at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
-        entry = tl.load(x + at, mask=is_entry, other=0.0)
-        total += tl.sum(entry * tl.load(weight + at, mask=is_entry, other=0.0), 1)
-    for start in range(0, longest, BE):
-        at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
-        entry = tl.load(x + at, mask=is_entry, other=0.0) - total[:, None, :]
-        tl.store(out + at, entry, mask=is_entry)
+    for block in range(0, num_blocks):
+        _row, first, last, _is_row = row_edges(pointer, rows, blocks, block, N, BN, LONG, IS_LONG)
+        total = tl.zeros((1 if IS_LONG else BN, BH), out.dtype.element_ty)
+        longest = tl.max(last - first, 0)
+        for start in range(0, longest, BE):
+            at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
+            entry = tl.load(x + at, mask=is_entry, other=0.0)
+            total += tl.sum(entry * tl.load(weight + at, mask=is_entry, other=0.0), 1)
+        for start in range(0, longest, BE):
+            at, is_entry = block_entries(order, first, last, start, heads, H, BE, ORDERED)
+            entry = tl.load(x + at, mask=is_entry, other=0.0) - total[:, None, :]
+            tl.store(out + at, entry, mask=is_entry)
 
 
 @triton.jit
