@@ -134,7 +134,7 @@ TITLES = {
     'mgformer': 'MGFormer',
     'litegt': 'LiteGT',
     'pyg-sgformer': 'SGFormer of PyG',
-    'pyg-sgformer-sparse': 'SGFormer of PyG, SparseTensor',
+    'pyg-sgformer-sparse': "PyG's, sparse",
     'quadratic': 'exact attention',
 }
 

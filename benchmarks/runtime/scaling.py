@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Line = dict[int, float]
 FIGURES = {'seconds': 'seconds', 'peak_memory_mib': 'peak memory (MiB)'}
-MARKERS = 'os^DvPX*'
+MARKERS = 'os^DvPX*<>'
 
 
 def slope(line: Line) -> str:
@@ -64,7 +64,7 @@ def growth_figure(figures: dict[str, dict[str, Line]]) -> 'Figure':
 
 
 def style(place: int) -> dict[str, Any]:
-    return {'color': COLORS[place], 'marker': MARKERS[place], 'markersize': 4}
+    return {'color': COLORS[place % len(COLORS)], 'marker': MARKERS[place], 'markersize': 4}
 
 
 def draw_lines(
