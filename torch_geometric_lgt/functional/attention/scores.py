@@ -39,16 +39,13 @@ class ScoredPairs:
         sources: Segments,
         targets: Segments,
     ) -> None:
-        source_ids, target_ids = pairs[0], pairs[1]
-        source, self.key = _distinct(source_ids, keys.x)
-        target, self.query = _distinct(target_ids, queries.x)
-        self.has_all_nodes = self.key is source_ids and self.query is target_ids
+        self.source_ids, self.target_ids = pairs[0], pairs[1]
+        source, self.key = _distinct(self.source_ids, keys.x)
+        target, self.query = _distinct(self.target_ids, queries.x)
+        self.has_all_nodes = self.key is self.source_ids and self.query is self.target_ids
         self.q, self.k = _evaluated(queries, target), _evaluated(keys, source)
+        self.source_graph = node_to_graph(sources, keys.x.size(0))[source]
         self.target_graph = node_to_graph(targets, queries.x.size(0))[target]
-        self.graph = self.target_graph[self.query]
-        source_graph = node_to_graph(sources, keys.x.size(0))[source_ids]
-        self.same_graph = (source_graph == self.graph)[:, None]
-        self.same_node = (source_ids == target_ids)[:, None]
 
     def map(self, score: Callable[..., Tensor], *graph_tensors: Tensor | None) -> Tensor:
         r"""Applies :obj:`score` to some pairs at a time and returns ``[E, H]``.
@@ -75,15 +72,18 @@ class ScoredPairs:
             same = cast(Tensor, same_graph)[span], cast(Tensor, same_node)[span]
             return score(queries, keys, *graph_rows, *same)
 
+        graph = self.target_graph[self.query]
         gathered = [
             (self.q.x, self.query),
             (self.q.mask, self.query),
             (self.k.x, self.key),
             (self.k.mask, self.key),
-            *((tensor, self.graph) for tensor in graph_tensors),
+            *((tensor, graph) for tensor in graph_tensors),
         ]
+        same_graph = (self.source_graph[self.key] == graph)[:, None]
+        same_node = (self.source_ids == self.target_ids)[:, None]
         projections = (self.q.projection, self.q.head_projection, self.k.head_projection)
-        whole = (*projections, self.same_graph, self.same_node)
+        whole = (*projections, same_graph, same_node)
         return chunked_map(score_rows, rows(self.q), gathered, whole)
 
 
@@ -172,8 +172,8 @@ def log_attention_scores(
     whole = () if of_graphs else sums
     total = chunked_map(log_denominator, step, [(q, every_row), *of_graphs], whole)
     if not scored.has_all_nodes:
-        orders = EdgeOrders()
-    log_weight = edge_logsumexp(q, k, torch.stack([scored.key, scored.query]), step, orders)
+        pairs, orders = torch.stack([scored.key, scored.query]), EdgeOrders()
+    log_weight = edge_logsumexp(q, k, pairs, step, orders)
     squares = scored.k.x.unflatten(1, (keys.heads, -1)).square().sum(2) / 2
     log_ratio = log_weight - total.index_select(0, scored.query)
     return log_ratio - squares.index_select(0, scored.key)

@@ -20,6 +20,20 @@ def load_heads(
     ).to(DTYPE)
 
 
+@triton.jit
+def block_pairs(source, target, E, H: tl.constexpr, BE: tl.constexpr, BH: tl.constexpr):
+    r"""Returns the sources and targets ``[BE]`` of the edges of this program, which of them exist,
+    and its heads ``[BH]``; then the positions ``[BE, BH]`` of both in a tensor ``[E, H]``, and
+    which of these exist."""
+    edge = tl.program_id(0).to(tl.int64) * BE + tl.arange(0, BE)
+    heads = tl.program_id(1) * BH + tl.arange(0, BH)
+    is_edge = edge < E
+    one = tl.load(source + edge, mask=is_edge, other=0)
+    other = tl.load(target + edge, mask=is_edge, other=0)
+    at, is_inside = edge[:, None] * H + heads[None, :], is_edge[:, None] & (heads < H)[None, :]
+    return one, other, is_edge, heads, at, is_inside
+
+
 @triton.jit(do_not_specialize=['E'])
 def edge_products(
     x, y, source, target, out, E,
@@ -27,19 +41,14 @@ def edge_products(
 ):  # fmt: skip
     r"""Writes the inner products of one block of edges and heads: the source's row of :obj:`x`
     ``[N_s, W]`` with the target's row of :obj:`y` ``[N_t, W]``, to :obj:`out` ``[E, H]``."""
-    edge = tl.program_id(0).to(tl.int64) * BE + tl.arange(0, BE)
-    heads = tl.program_id(1) * BH + tl.arange(0, BH)
-    is_edge = edge < E
-    one = tl.load(source + edge, mask=is_edge, other=0)
-    other = tl.load(target + edge, mask=is_edge, other=0)
+    one, other, is_edge, heads, at, is_inside = block_pairs(source, target, E, H, BE, BH)
     dtype: tl.constexpr = out.dtype.element_ty
     total = tl.zeros((BE, BH), dtype)
     for start in range(0, C, BC):
         columns = start + tl.arange(0, BC)
         left = load_heads(x, one, is_edge, heads, columns, C, H, dtype)
         total += tl.sum(left * load_heads(y, other, is_edge, heads, columns, C, H, dtype), 2)
-    is_inside = is_edge[:, None] & (heads < H)[None, :]
-    tl.store(out + edge[:, None] * H + heads[None, :], total, mask=is_inside)
+    tl.store(out + at, total, mask=is_inside)
 
 
 @triton.jit(do_not_specialize=['E'])
@@ -50,11 +59,7 @@ def edge_logsumexp(
     r"""Writes the logarithms of the sums of exponentials over the channels of a head to :obj:`out`
     ``[E, H]``, for the sum of the source's row of :obj:`x` and the target's row of :obj:`y`.
     Arguments are as in :meth:`edge_products`."""
-    edge = tl.program_id(0).to(tl.int64) * BE + tl.arange(0, BE)
-    heads = tl.program_id(1) * BH + tl.arange(0, BH)
-    is_edge = edge < E
-    one = tl.load(source + edge, mask=is_edge, other=0)
-    other = tl.load(target + edge, mask=is_edge, other=0)
+    one, other, is_edge, heads, at, is_inside = block_pairs(source, target, E, H, BE, BH)
     dtype: tl.constexpr = out.dtype.element_ty
     top, total = tl.full((BE, BH), -float('inf'), dtype), tl.zeros((BE, BH), dtype)
     for start in range(0, C, BC):
@@ -63,8 +68,7 @@ def edge_logsumexp(
         logit = left + load_heads(y, other, is_edge, heads, columns, C, H, dtype)
         logit = tl.where((columns < C)[None, None, :], logit, -float('inf'))
         top, total = added_powers(top, total, logit, 2)
-    is_inside = is_edge[:, None] & (heads < H)[None, :]
-    tl.store(out + edge[:, None] * H + heads[None, :], top + tl.log(total), mask=is_inside)
+    tl.store(out + at, top + tl.log(total), mask=is_inside)
 
 
 @triton.jit
