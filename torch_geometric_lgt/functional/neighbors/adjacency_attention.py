@@ -11,7 +11,7 @@ from torch_geometric_lgt.functional.inputs import kernel_input
 from torch_geometric_lgt.functional.neighbors.edge_attention import softmax_weight
 from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
 from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders
-from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
+from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum, scaled_weight
 from torch_geometric_lgt.functional.numerics import (
     chunk_elements,
     compute_dtype,
@@ -72,7 +72,7 @@ def adjacency_attention(
     """
     with without_autocast(v.device.type):
         weight = _shares(q, k, edge_index, feature_map, projection, scale, power, edge_weight)
-        weight = weight if edge_mask is None else weight * edge_mask.to(weight.dtype)[:, None]
+        weight = scaled_weight(weight, edge_mask)
         out = neighbor_sum(v.to(weight.dtype).flatten(1), edge_index, weight, q.size(0))
         return out.unflatten(1, (q.size(1), -1)).to(v.dtype)
 

@@ -22,7 +22,7 @@ from torch_geometric_lgt.functional.neighbors.edge_sums import (
     softmax_over,
     sums,
 )
-from torch_geometric_lgt.functional.neighbors.neighbor_sum import weighted_degree
+from torch_geometric_lgt.functional.neighbors.neighbor_sum import scaled_weight, weighted_degree
 from torch_geometric_lgt.functional.neighbors.subgraph import (
     Subgraph,
     expand_rows,
@@ -163,7 +163,7 @@ def _softmax(
         weight = softmax_over(logits, edges[1], rows)
         return weight, weight
     share = _softmax_share(logits, edges[1], q.size(0), edge_weight)
-    return _weighted(share, edge_weight), share
+    return scaled_weight(share, edge_weight), share
 
 
 def softmax_weight(
@@ -179,11 +179,7 @@ def softmax_weight(
             return _edge_softmax(arguments)
         return softmax(logits, edge_index[1], num_nodes=num_targets)
     share = _softmax_share(logits, edge_index[1], num_targets, edge_weight)
-    return _weighted(share, edge_weight)
-
-
-def _weighted(share: Tensor, edge_weight: Tensor) -> Tensor:
-    return share * edge_weight.to(share.dtype)[:, None]
+    return scaled_weight(share, edge_weight)
 
 
 def mean_weight(
@@ -209,7 +205,7 @@ def row_normalized(
 ) -> Tensor:
     r"""Multiplies scores ``[E, H]`` by the weights ``[E]`` of the edges, and divides them by their
     sum over the edges into each target. If the sum is 0, the result is :meth:`mean_weight`."""
-    score = score if edge_weight is None else _weighted(score, edge_weight)
+    score = scaled_weight(score, edge_weight)
     total = scatter(score, edge_index[1], 0, num_targets, 'sum')[edge_index[1]]
     is_zero = total == 0
     mean = mean_weight(edge_index, num_targets, score.dtype, edge_weight=edge_weight)

@@ -121,6 +121,12 @@ def weighted_degree(
     return scatter(weight, ids, 0, num_nodes, 'sum')
 
 
+def scaled_weight(weight: Tensor, factor: Tensor | None) -> Tensor:
+    r"""Multiplies the weights of edges ``[E, 1]`` or ``[E, H]`` by a :obj:`factor` ``[E]`` for each
+    edge, if there is one."""
+    return weight if factor is None else weight * factor.to(weight.dtype)[:, None]
+
+
 def root(degree: Tensor) -> Tensor:
     r"""Computes :math:`\sqrt{d}` of degrees. A degree of 0 gives infinity without a gradient: a
     number divided by it is 0."""

@@ -3,7 +3,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
-from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
+from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum, scaled_weight
 
 
 class NeighborSum(MessagePassing):
@@ -32,13 +32,7 @@ class NeighborSum(MessagePassing):
                 (default: :obj:`None`, the explainer's mask)
         """
         mask = explained_edges(self, weight.size(0)) if edge_mask is None else edge_mask
-        return neighbor_sum(x, edges, masked_weight(weight, mask), num_targets)
-
-
-def masked_weight(weight: Tensor, mask: Tensor | None) -> Tensor:
-    r"""Multiplies the weights of edges ``[E, 1]`` or ``[E, H]`` by a factor ``[E]`` for each edge,
-    if there is one."""
-    return weight if mask is None else weight * mask[:, None].to(weight.dtype)
+        return neighbor_sum(x, edges, scaled_weight(weight, mask), num_targets)
 
 
 def explained_edges(layer: MessagePassing, num_edges: int) -> Tensor | None:

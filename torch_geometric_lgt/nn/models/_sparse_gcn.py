@@ -14,11 +14,12 @@ from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import (
     neighbor_sum,
     root,
+    scaled_weight,
     symmetric_weight,
     weight_of_degrees,
 )
 from torch_geometric_lgt.functional.numerics import without_autocast
-from torch_geometric_lgt.nn._layers.neighbor_sum import explained_edges, masked_weight
+from torch_geometric_lgt.nn._layers.neighbor_sum import explained_edges
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes
 from torch_geometric_lgt.nn.models._streaming.stream import Part
 from torch_geometric_lgt.typing import Adj
@@ -64,7 +65,7 @@ class SparseGCNConv(GCNConv):
         if not isinstance(edge_index, GCNEdges):
             return super().forward(x, edge_index, edge_weight)
         weight = edge_index.weight
-        weight = masked_weight(weight, explained_edges(self, weight.size(0)))
+        weight = scaled_weight(weight, explained_edges(self, weight.size(0)))
         h = self.lin(x)
         out = neighbor_sum(h, edge_index.edges, weight, x.size(0))
         out = out + edge_index.loop_weight.to(h.dtype) * h
