@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,6 +62,14 @@ def curves(folder: Path) -> Callable[[str, float, int], None]:
         return SummaryWriter(folder).add_scalar
 
 
+class SecondPhase(NamedTuple):
+    r"""Changes a model after :obj:`epochs` epochs by calling :obj:`begin`. The second phase starts
+    from the best weights of the first, and only its own scores and patience count."""
+
+    epochs: int
+    begin: Callable[[], None]
+
+
 class Training:
     r"""Trains a model until its score stops rising. A training that was killed continues from
     the checkpoint :obj:`path` as if it had not stopped.
@@ -79,6 +87,8 @@ class Training:
             :obj:`None`, that of the optimizer)
         precision (str, optional): Under :obj:`"bfloat16"` the loss is computed with autocast.
             (default: :obj:`"float32"`)
+        second_phase (SecondPhase, optional): A change of the model during the training. (default:
+            :obj:`None`)
     """
 
     def __init__(
@@ -91,11 +101,12 @@ class Training:
         path: Path,
         rates: Plateau | Cosine | None = None,
         precision: str = 'float32',
+        second_phase: SecondPhase | None = None,
     ) -> None:
         self.device, self.precision = next(model.parameters()).device, precision
         self.model, self.optimizer, self.path = model, optimizer, path
         self.loss, self.batches, self.score = loss, batches, score
-        self.rates = rates
+        self.rates, self.second_phase = rates, second_phase
         self.epoch, self.best_epoch = 0, 0
         self.best_score, self.seconds = float('-inf'), 0.0
         self.best = self._weights()
@@ -120,11 +131,12 @@ class Training:
         :obj:`log` receives each loss and score with its epoch. A message says if the training
         was finished before."""
         start = self.epoch
+        first_epochs = 0 if self.second_phase is None else self.second_phase.epochs
 
         def is_finished() -> bool:
             return (
                 self.epoch >= max_epochs
-                or self.epoch - self.best_epoch >= patience * every
+                or self.epoch - max(self.best_epoch, first_epochs) >= patience * every
                 or self._is_flat()
             )
 
@@ -175,6 +187,10 @@ class Training:
     def run_epoch(self) -> float:
         r"""Trains once over the batches and returns the mean of their losses."""
         start = time.perf_counter()
+        if self.second_phase is not None and self.epoch == self.second_phase.epochs:
+            self.model.load_state_dict(self.best)
+            self.best_score, self.best_epoch = float('-inf'), self.epoch
+            self.second_phase.begin()
         self.model.train()
         if self.rates is not None:
             for group in self.optimizer.param_groups:
@@ -274,6 +290,8 @@ class Training:
         self.history = tensors['history']
         epoch, best_epoch, self.best_score, self.seconds = tensors['progress'].tolist()
         self.epoch, self.best_epoch = int(epoch), int(best_epoch)
+        if self.second_phase is not None and self.epoch > self.second_phase.epochs:
+            self.second_phase.begin()
         self.commits = ['unknown']  # of a checkpoint of an earlier form
         if 'commits' in tensors:
             self.commits = json.loads(bytes(tensors['commits'].tolist()))

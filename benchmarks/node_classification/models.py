@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
-from torch_geometric.utils import to_torch_csr_tensor
+from torch_geometric.utils import remove_self_loops, to_torch_csr_tensor
 
 from benchmarks.common.attentions import GRAPH_TRANSFORMER, with_attention
 from benchmarks.node_classification.attentions import REPLACEMENTS, replace_attention
@@ -42,6 +42,7 @@ BY_MATRIX = (
     'appnp',
     'gprgnn',
     'mixhop',
+    'polynormer',
 )
 BRANCHES = {'sage': pyg.GraphSAGE, 'gat': pyg.GAT}  # replace the local branch of SGFormer
 MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
@@ -83,12 +84,19 @@ class Classifier(torch.nn.Module):
             name == 'sgformer' and isinstance(model.gnn, BRANCHES['sage'])
         )
         if by_matrix and precision == 'float32':
+            if name == 'polynormer':
+                # its layers give each node one self loop, but a second one in a sparse matrix
+                edge_index = remove_self_loops(edge_index)[0]
             self.edges = to_torch_csr_tensor(edge_index.flip(0), size=(num_nodes, num_nodes))
         elif name == 'nodeformer' and model.relational_order > 0:
             self.edges = model.hops(edge_index, num_nodes)
         elif name in OURS and not by_matrix:
             self.edges = sorted_edges(edge_index, num_nodes, num_nodes)
         self.batch = edge_index.new_zeros(num_nodes)
+
+    def start_attention(self) -> None:
+        r"""Adds the attention of PyG's ``Polynormer``, which is made without it."""
+        self.model._global = True
 
     def forward(self, x: Tensor, with_loss: bool = False) -> tuple[Tensor, Tensor]:
         x = x if self.sparse_input else x.to_dense()

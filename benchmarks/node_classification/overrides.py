@@ -30,15 +30,21 @@ def parse_overrides(texts: list[str]) -> dict[str, Any]:
     overrides: dict[str, Any] = {}
     for text in texts:
         name, equals, word = text.partition('=')
-        try:
-            value = json.loads(word)
-        except json.JSONDecodeError:
-            value = word
+        value = _value(word)
         group, _, option = name.rpartition('.')
         if not equals or not option or group not in ('', 'options') or name == 'options':
             raise ValueError(f'--set takes NAME=VALUE and options.NAME=VALUE (got {text!r})')
         (overrides.setdefault(group, {}) if group else overrides)[option] = value
     return overrides
+
+
+def _value(word: str) -> Any:
+    for read in (json.loads, float):  # JSON has no .01
+        try:
+            return read(word)
+        except ValueError:
+            pass
+    return word
 
 
 def apply_overrides(default: dict[str, Any], model: str, texts: list[str]) -> dict[str, Any]:

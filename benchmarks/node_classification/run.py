@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import data_from
 from benchmarks.common.seeds import Schedule, train_seeds
-from benchmarks.common.training import Training, checkpoint, fingerprint
+from benchmarks.common.training import SecondPhase, Training, checkpoint, fingerprint
 from benchmarks.node_classification.datasets import LAYOUT, load, prepare_features, split
 from benchmarks.node_classification.metrics import METRICS, check_classes
 from benchmarks.node_classification.models import (
@@ -94,8 +94,18 @@ def prepare(
     optimizer = torch.optim.Adam(groups, lr=config['lr'])
     loss = partial(training_loss, train=parts['train'], edge_loss_weight=config['edge_loss_weight'])
     score = partial(evaluate, data=data, nodes=parts['valid'], metric=config['metric'])
+    local_epochs = config.get('local_epochs')
     return Training(
-        classifier, optimizer, loss, lambda: [data], score, path, precision=config['precision']
+        classifier,
+        optimizer,
+        loss,
+        lambda: [data],
+        score,
+        path,
+        precision=config['precision'],
+        second_phase=None
+        if local_epochs is None
+        else SecondPhase(local_epochs, classifier.start_attention),
     )
 
 

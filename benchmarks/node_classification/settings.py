@@ -71,6 +71,7 @@ MODELS = tuple(OPTIONS)
 # What the defaults of a model change in the settings above.
 MODEL_SETTINGS: dict[str, dict[str, Any]] = {
     'graphtransformer': {'laplacian_pe': 16},
+    'polynormer': {'local_epochs': 100},
     'sgc': {'lr': 0.2, 'weight_decay': 5e-6},
 }
 
@@ -118,6 +119,7 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             for number in (1, 3, 5)
         },
     },
+    'polynormer': {'attention': {'no-attention': {'local_epochs': None}}},
     'difformer': {
         'ablation': {
             'no-graph': {'options': {'use_graph': False}},
@@ -280,6 +282,10 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     'precision': (lambda value: value in ('float32', 'bfloat16'), 'float32 or bfloat16'),
     'metric': (lambda value: value in tuple(METRICS), ' or '.join(METRICS)),
+    'local_epochs': (
+        lambda value: value is None or (type(value) is int and value >= 0),
+        'null or an integer of at least 0, the epochs before the attention starts',
+    ),
 }
 
 
@@ -290,8 +296,13 @@ def check_settings(config: dict[str, Any], model: str) -> None:
         ValueError: If a value is of another type or out of range.
     """
     for name, (fits, text) in RULES.items():
-        if not fits(config[name]):
+        if name in config and not fits(config[name]):
             raise ValueError(f"'{name}' must be {text} (got {config[name]!r})")
+    if (config.get('local_epochs') or 0) >= config['epochs']:
+        raise ValueError(
+            f"'local_epochs' must be less than 'epochs', {config['epochs']} (got "
+            f'{config["local_epochs"]})'
+        )
     if config['attention_weight_decay'] is not None and model != 'sgformer':
         raise ValueError(
             "'attention_weight_decay' is a setting of sgformer (got "

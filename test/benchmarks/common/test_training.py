@@ -7,7 +7,7 @@ from torch.nn import Dropout, Linear, Sequential
 from benchmarks.common import training as module
 from benchmarks.common.files import DataError
 from benchmarks.common.rates import Cosine, Plateau
-from benchmarks.common.training import Training, checkpoint, fingerprint
+from benchmarks.common.training import SecondPhase, Training, checkpoint, fingerprint
 
 TARGET = torch.tensor([[1.0], [-2.0], [0.5]])
 
@@ -209,6 +209,69 @@ def test_stops_and_returns_the_best_weights(tmp_path):
     run.fit(100, 4, 1, 'run', lambda *_: None)
     assert (run.epoch, run.best_epoch) == (7, 3)
     assert torch.equal(run.model[1].weight, seen[2])
+
+
+def in_two_phases(path, kill_at=None):
+    run = training(path, kill_at)
+    run.begun, run.seen = [], []
+    run.second_phase = SecondPhase(5, lambda: run.begun.append(run.epoch))
+
+    def score(model):
+        run.seen.append(model[1].weight.clone())
+        return 10.0 - run.epoch if run.epoch <= 5 else -abs(run.epoch - 8.0)
+
+    run.score = score
+    return run
+
+
+def test_the_second_phase_starts_from_the_best_weights_of_the_first(tmp_path):
+    run = in_two_phases(tmp_path / 'run')
+    starts, run_epoch = [], run.run_epoch
+
+    def watched():
+        hook = run.model.register_forward_pre_hook(
+            lambda model, _: starts.append(model[1].weight.detach().clone())
+        )
+        loss = run_epoch()
+        hook.remove()
+        return loss
+
+    run.run_epoch = watched
+    run.fit(100, 2, 1, 'run', lambda *_: None)
+    # four batches an epoch; the patience of 2 ended neither the first phase nor its wait
+    assert run.begun == [5]
+    assert torch.equal(starts[5 * 4], run.seen[0])
+    assert (run.epoch, run.best_epoch, run.best_score) == (10, 8, 0.0)
+    assert torch.equal(run.model[1].weight, run.seen[7])
+
+
+@pytest.mark.parametrize('kill_at', [9, 20, 21, 30])
+def test_both_phases_go_on_after_a_kill(kill_at, tmp_path, constants):
+    constants(checkpoint_seconds=0.0)
+    whole = in_two_phases(tmp_path / 'whole')
+    whole.fit(100, 2, 1, 'whole', lambda *_: None)
+    with pytest.raises(Killed):
+        in_two_phases(tmp_path / 'parts', kill_at).fit(100, 2, 1, 'parts', lambda *_: None)
+    parts = in_two_phases(tmp_path / 'parts')
+    parts.fit(100, 2, 1, 'parts', lambda *_: None)
+    assert (parts.epoch, parts.best_epoch) == (10, 8)
+    assert torch.equal(parts.model[1].weight, whole.model[1].weight)
+
+
+def test_a_training_read_back_in_its_second_phase_begins_it(tmp_path):
+    first = in_two_phases(tmp_path / 'run')
+    first.fit(100, 2, 1, 'run', lambda *_: None)
+    begun = []
+    Training(
+        first.model,
+        first.optimizer,
+        first.loss,
+        first.batches,
+        first.score,
+        tmp_path / 'run',
+        second_phase=SecondPhase(5, lambda: begun.append('again')),
+    )
+    assert begun == ['again']
 
 
 def test_spike_of_the_loss(tmp_path):

@@ -48,6 +48,7 @@ FAULTS = {
     'lr=-1': "'lr' must be a number above 0 (got -1)",
     'lr=NaN': "'lr' must be a number above 0 (got nan)",
     'lr=Infinity': "'lr' must be a number above 0 (got inf)",
+    'lr=-.1': "'lr' must be a number above 0 (got -0.1)",
     'lr=null': "'lr' must be a number above 0 (got None)",
     'weight_decay=-1': "'weight_decay' must be a number of at least 0 (got -1)",
     'edge_loss_weight=x': "'edge_loss_weight' must be a number of at least 0 (got 'x')",

@@ -13,7 +13,8 @@ from benchmarks.node_classification.settings import STUDIES
 @pytest.mark.parametrize('model', MODELS)
 def test_every_model_learns(write_graph, run, model, monkeypatch, tmp_path, capsys):
     write_graph(tmp_path / 'toy.npz')
-    changes = ['epochs=15', 'edge_loss_weight=0.1'] if model == 'nodeformer' else ['epochs=15']
+    others = {'nodeformer': ['edge_loss_weight=0.1'], 'polynormer': ['local_epochs=5']}
+    changes = ['epochs=15', *others.get(model, [])]
     run(
         monkeypatch,
         tmp_path,

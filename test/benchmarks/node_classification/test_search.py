@@ -26,6 +26,9 @@ def test_search_goes_on_and_names_the_command(write_graph, model, monkeypatch, t
     write_graph(tmp_path / 'toy.npz')
     constants(checkpoints=tmp_path / 'checkpoints')
     monkeypatch.setitem(node_classification_settings.COMMON, 'epochs', 2)
+    monkeypatch.setitem(
+        node_classification_settings.MODEL_SETTINGS, 'polynormer', {'local_epochs': 1}
+    )
     args = search_arguments(tmp_path, model, 1, [])
     (first,) = search.search(args).trials
     default = settings('toy.npz', None, model)[1]

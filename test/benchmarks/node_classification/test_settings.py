@@ -58,3 +58,17 @@ def test_settings_files_name_what_exists():
     )
     with pytest.raises(ValueError, match='no such setting: rate'):
         merged({'lr': 1, 'options': {}}, {'rate': 2})
+
+
+def test_epochs_before_the_attention_of_polynormer():
+    config = settings('reed98', None, 'polynormer')[1]
+    assert (config['local_epochs'], config['epochs']) == (100, 500)
+    for value in (-1, 2.0, True, 'none'):
+        with pytest.raises(ValueError, match='must be null or an integer of at least 0'):
+            check_settings(config | {'local_epochs': value}, 'polynormer')
+    with pytest.raises(ValueError, match=r"less than 'epochs', 100 \(got 100\)"):
+        check_settings(config | {'epochs': 100}, 'polynormer')
+    for value in (None, 0, 499):
+        check_settings(config | {'local_epochs': value}, 'polynormer')
+    with pytest.raises(ValueError, match='no such setting: local_epochs'):
+        merged(settings('reed98', None, 'gcn')[1], {'local_epochs': 3})
