@@ -74,7 +74,7 @@ def write(folder: Path, num_nodes: int) -> None:
         x[part] = random.standard_normal((part.stop - start, FEATURES), np.float32)
     attributes = {
         'x': x,
-        'y': random.integers(0, CLASSES, num_nodes),
+        'y': random.integers(0, CLASSES, (num_nodes, 1)),
         'train_mask': random.random(num_nodes) < TRAINED,
     }
     write_graph(folder / 'graph', edges, num_nodes, attributes)
@@ -91,7 +91,7 @@ def epoch(graph: MappedGraph, model: SGFormer) -> None:
         optimizer.zero_grad()
         num_seeds = batch.batch_size
         cross_entropy(
-            model(batch.x.float(), batch.edge_index)[:num_seeds], batch.y[:num_seeds]
+            model(batch.x.float(), batch.edge_index)[:num_seeds], batch.y[:num_seeds, 0]
         ).backward()
         optimizer.step()
 

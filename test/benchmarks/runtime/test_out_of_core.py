@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from benchmarks.runtime import ogb_shapes, out_of_core
+from benchmarks.runtime import ogb_shapes, out_of_core, sampled_training
 from torch_geometric_lgt.convert import from_pyg_sgformer
 
 
@@ -33,6 +33,26 @@ def test_out_of_core(monkeypatch, tmp_path, capsys):
     assert list((tmp_path / 'scratch').iterdir()) == []
     record = json.loads((tmp_path / 'runtime' / 'out-of-core-1000.json').read_text())
     assert record['config']['edges'] == 15_000
+
+
+def test_sampled_training(monkeypatch, tmp_path, capsys):
+    """More batches than an epoch has, with the settings of the script for ogbn-papers100M."""
+    monkeypatch.setattr(sampled_training, 'fresh', lambda _, work: sampled_training.work(**work))
+    monkeypatch.setitem(sampled_training.DEFAULTS['sgformer'], 'hidden_channels', 8)
+    options = ['--nodes', '500', '--batches', '3', '--folder', str(tmp_path / 'scratch')]
+    monkeypatch.setattr(sys, 'argv', ['x', *options, '--output', str(tmp_path)])
+    sampled_training.main()
+    path = tmp_path / 'runtime' / 'sampled-training.csv'
+    (row,) = csv.DictReader(path.read_text().splitlines())
+    assert (row['nodes'], row['model']) == ('500', 'sgformer')
+    assert (row['batches measured'], row['batches of an epoch']) == ('3', '1')
+    assert list((tmp_path / 'scratch').iterdir()) == []
+    record = json.loads((tmp_path / 'runtime' / 'sampled-training-500-sgformer.json').read_text())
+    seconds = record['metrics']['seconds']['values']
+    assert len(seconds) == 3
+    assert float(row['s / batch']) == pytest.approx(sum(seconds) / 3, abs=0.05)
+    assert (record['config']['batch_size'], record['config']['fan_out']) == (1000, [15, 10, 5])
+    assert max(record['metrics']['nodes']['values']) <= 500
 
 
 def test_estimate_goes_on_with_the_slope(tmp_path, constants):
