@@ -9,7 +9,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric_lgt import nn
 
 EDGES = torch.tensor([[0, 1, 2, 9], [1, 2, 0, 3]])
-TYPES = 'for several types of nodes use to_homogeneous() of the data, or to_hetero'
+TYPES = 'for several types of nodes use to_homogeneous() of the data'
 MODELS = {
     'difformer': lambda: nn.DIFFormer(4, 8, 3),
     'graph_transformer': lambda: nn.GraphTransformer(4, 8, 3),
@@ -45,12 +45,13 @@ def test_features_that_are_no_tensor(name):
     x = torch.randn(10, 4)
     one = name in MODELS or name == 'gps_conv'
     pair = '' if one else ', or a pair of them for sources and targets'
+    types = TYPES if one else f'{TYPES}, or to_hetero'
     for wrong, kind, fix in (
         (x.numpy(), 'ndarray', 'convert it with torch.as_tensor(x)'),
         (x.tolist(), 'list', 'convert it with torch.as_tensor(x)'),
         (Data(x=x, edge_index=EDGES), 'Data', 'give data.x and data.edge_index'),
-        (HeteroData(), 'HeteroData', TYPES),
-        ({'user': x}, 'dict', TYPES),
+        (HeteroData(), 'HeteroData', types),
+        ({'user': x}, 'dict', types),
     ):
         message = f"'x' must be a torch.Tensor{pair} (got {kind}); {fix}"
         with pytest.raises(TypeError, match=f'^{re.escape(message)}$'):

@@ -103,7 +103,8 @@ def _type_error(x: Any, name: str, expected: str, takes_pair: bool = False) -> T
     if hasattr(x, 'edge_index'):
         fix = 'give data.x and data.edge_index'
     elif isinstance(x, (dict, HeteroData)):
-        fix = 'for several types of nodes use to_homogeneous() of the data, or to_hetero'
+        fix = 'for several types of nodes use to_homogeneous() of the data'
+        fix += ', or to_hetero' if takes_pair else ''
     elif isinstance(x, tuple) and not takes_pair:
         fix = 'only attention layers take a pair (sources, targets), which to_hetero passes'
     else:
