@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
-from torch_geometric.utils import remove_self_loops, to_torch_csr_tensor
+from torch_geometric.utils import to_torch_csr_tensor
 
 from benchmarks.common.attentions import GRAPH_TRANSFORMER, with_attention
 from benchmarks.node_classification.attentions import REPLACEMENTS, replace_attention
@@ -84,9 +84,6 @@ class Classifier(torch.nn.Module):
             name == 'sgformer' and isinstance(model.gnn, BRANCHES['sage'])
         )
         if by_matrix and precision == 'float32':
-            if name == 'polynormer':
-                # its layers give each node one self loop, but a second one in a sparse matrix
-                edge_index = remove_self_loops(edge_index)[0]
             self.edges = to_torch_csr_tensor(edge_index.flip(0), size=(num_nodes, num_nodes))
         elif name == 'nodeformer' and model.relational_order > 0:
             self.edges = model.hops(edge_index, num_nodes)
