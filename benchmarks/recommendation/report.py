@@ -1,9 +1,11 @@
 r"""Writes the tables and pictures of the recommendation benchmark from its result files."""
 
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.figures import can_draw, save_figure
+from benchmarks.common.files import say
 from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
 from benchmarks.recommendation.plots import (
@@ -27,7 +29,9 @@ def report(source: Path, folder: Path, dataset: str) -> str:
         folder (Path): The folder of the tables and pictures.
         dataset (str): The name of the data set.
     """
-    records = [record for record in read_results(source) if record['dataset'] == dataset]
+    records = comparable(
+        [record for record in read_results(source) if record['dataset'] == dataset]
+    )
     records.sort(key=lambda record: -mean(record, 'ndcg@20'))
     models = [record for record in records if not record['variant']]
     variants = {record['variant']: record for record in records if record['model'] == 'mgformer'}
@@ -58,6 +62,20 @@ def report(source: Path, folder: Path, dataset: str) -> str:
         save_figure(ablation_figure(studied), folder / f'{dataset}-ablation.png')
         save_figure(sweeps_figure(studied), folder / f'{dataset}-sweeps.png')
     return text
+
+
+def comparable(records: list[Record]) -> list[Record]:
+    r"""Returns the results that have the data of the newest, and names the others. Results of older
+    versions do not record their data; they are kept."""
+    known = sorted((record for record in records if record.get('data')), key=itemgetter('date'))
+    others = [record for record in known if record['data'] != known[-1]['data']]
+    if others:
+        names = [' '.join(filter(None, (record['model'], record['variant']))) for record in others]
+        say(
+            f'not in the tables: {", ".join(names)}, as {others[0]["dataset"]} has changed since; '
+            'run them again'
+        )
+    return [record for record in records if record not in others]
 
 
 def model_row(record: Record, default: Record | None) -> dict[str, str]:

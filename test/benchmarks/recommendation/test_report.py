@@ -1,4 +1,5 @@
 import csv
+import json
 
 import pytest
 
@@ -11,7 +12,7 @@ NAMES = ('recall@20', 'ndcg@20', 'recall@20_inner', 'ndcg@20_inner', 'valid_ndcg
 GROUPS = ('recall@20_unpopular', 'recall@20_normal', 'recall@20_popular')
 
 
-def write(folder, model, values, variant='', config=None, groups=GROUPS):
+def write(folder, model, values, variant='', config=None, groups=GROUPS, data=None):
     metrics = {name: values for name in (*NAMES, *groups)}
     arguments = {
         'protocol': 'given-split',
@@ -19,13 +20,14 @@ def write(folder, model, values, variant='', config=None, groups=GROUPS):
         'metrics': metrics,
         'config': config or DEFAULTS[model],
     }
-    write_result(
+    return write_result(
         'recommendation',
         'amazon-beauty',
         model,
         variant=variant,
         folder=folder,
         epoch_seconds=1.0,
+        data=data,
         **arguments,
     )
 
@@ -104,3 +106,20 @@ def test_a_figure_of_zero_has_no_ratio(tmp_path):
     text = report(folder, folder, 'amazon-beauty')
     assert '| ease |  | 0.0000 | 0.0000 |  |' in text
     assert '| heads-2 | 0.0500 |  | 0.0500 |' in text
+
+
+def test_results_of_earlier_data_are_left_out(tmp_path, capsys):
+    """EASE of other data stood beside MGFormer as if both had the same."""
+    folder = tmp_path / 'recommendation'
+    results = [('ease', '', 'old', 2), ('mgformer', '', 'new', 3), ('mgformer', 'wide', 'old', 1)]
+    for model, variant, data, day in [*results, ('bprmf', '', None, 1)]:
+        path = write(tmp_path, model, [0.05], variant, data=data)
+        record = json.loads(path.read_text()) | {'date': f'2026-01-0{day}T00:00:00+00:00'}
+        path.write_text(json.dumps(record))
+    text = report(folder, folder, 'amazon-beauty')
+    rows = [line.split('|')[1].strip() for line in text.splitlines() if '0.0500' in line]
+    assert rows == ['bprmf', 'mgformer', 'default']
+    assert (
+        'not in the tables: mgformer wide, ease, as amazon-beauty has changed since; run them again'
+        in capsys.readouterr().err
+    )
