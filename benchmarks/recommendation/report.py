@@ -39,6 +39,10 @@ def report(source: Path, folder: Path, dataset: str) -> str:
     study_variants = {'study', *(name for changes in STUDIES.values() for name in changes)}
     studied = {name: record for name, record in variants.items() if name in study_variants}
     others = [record for name, record in variants.items() if name not in studied]
+    defaults = {record['model']: record for record in models}
+    baselines = [
+        record for record in records if record['model'] != 'mgformer' and record['variant']
+    ]
     rows = [model_row(record, default) for record in models]
     rows += [
         quoted_row(rows[0], name, figures)
@@ -49,6 +53,10 @@ def report(source: Path, folder: Path, dataset: str) -> str:
         '': rows,
         '-mgformer': [variant_row(record, default) for record in others],
         '-study': [variant_row(record, study) for record in studied.values()],
+        '-baselines': [
+            {'model': record['model']} | variant_row(record, defaults.get(record['model']))
+            for record in baselines
+        ],
     }
     text = '\n'.join(
         write_table(folder / f'{dataset}{suffix}', rows) for suffix, rows in tables.items() if rows
@@ -109,8 +117,8 @@ def quoted_row(like: dict[str, str], name: str, figures: tuple[float, float]) ->
 
 
 def variant_row(record: Record, base: Record | None) -> dict[str, str]:
-    r"""Formats the metrics of a variant of MGFormer, and the change of its validation NDCG against
-    the :obj:`base`."""
+    r"""Formats the metrics of a variant, and the change of its validation NDCG against the
+    :obj:`base`."""
     return {
         'variant': record['variant'] or 'default',
         'validation NDCG@20': spread(record, 'valid_ndcg@20'),

@@ -123,3 +123,17 @@ def test_results_of_earlier_data_are_left_out(tmp_path, capsys):
         'not in the tables: mgformer wide, ease, as amazon-beauty has changed since; run them again'
         in capsys.readouterr().err
     )
+
+
+def test_other_settings_of_a_baseline_have_a_table(tmp_path):
+    """A run that was none of MGFormer and had other settings was in no table."""
+    folder = tmp_path / 'recommendation'
+    write(tmp_path, 'ease', [0.05])
+    write(tmp_path, 'ease', [0.06], 'regularization20.0')
+    write(tmp_path, 'lightgcn', [0.04, 0.04], 'dim16')
+    report(folder, folder, 'amazon-beauty')
+    assert (folder / 'amazon-beauty-baselines.csv').read_text().splitlines() == [
+        'model,variant,validation NDCG@20,change,Recall@20,NDCG@20,s / epoch,seeds',
+        'ease,regularization20.0,0.0600,+20.0%,0.0600,0.0600,1.0,1',
+        'lightgcn,dim16,0.0400 ± 0.0000,,0.0400 ± 0.0000,0.0400 ± 0.0000,1.0,2',
+    ]
