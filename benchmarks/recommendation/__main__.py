@@ -113,7 +113,23 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
             )
     default |= required
     differing = {name: value for name, value in overrides.items() if value != default[name]}
-    return args, {args.variant or variant_name(differing): default | overrides}
+    config = default | overrides
+    check_sizes(parser, args.model, config)
+    return args, {args.variant or variant_name(differing): config}
+
+
+def check_sizes(parser: argparse.ArgumentParser, model: str, config: dict[str, Any]) -> None:
+    r"""Ends the program if heads do not divide the channels, or a model needs a layer."""
+    if model == 'mgformer':
+        channels = {
+            '--dim plus --encoding': config['dim'] + config['encoding'],
+            '--key-channels': config['key_channels'],
+        }
+        for name, number in channels.items():
+            if number % config['heads'] != 0:
+                parser.error(f'--heads must divide {name} (got {config["heads"]} and {number})')
+    if model == 'simgcl' and config['layers'] == 0:
+        parser.error('--layers must be at least 1 for simgcl, whose noise follows a layer (got 0)')
 
 
 def format_defaults(name: str) -> str:
