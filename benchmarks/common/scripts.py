@@ -35,7 +35,10 @@ EXTRAS = {  # the extra that has a module, or none where the help of the script 
     'sklearn': 'examples',
     'tensorboard': 'dev',
 }
-INTERACTIONS = 'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parquet, or is downloaded'
+INTERACTIONS = (
+    'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parquet (columns user_id and '
+    'item_id), or is downloaded'
+)
 FAILURES = (
     OSError,
     EOFError,
