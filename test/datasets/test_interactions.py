@@ -628,3 +628,13 @@ def test_files_with_other_names_are_listed(tmp_path):
         InteractionDataset(root / 'mine', 'interactions.csv')
     with pytest.raises(FileNotFoundError, match=r"or .parquet into .*did you mean 'gowalla'\?$"):
         InteractionDataset(root, 'gowala')
+
+
+def test_a_list_of_items_in_each_row_is_refused(tmp_path):
+    """Each list was one item, named by its text."""
+    (tmp_path / 'mine').mkdir()
+    table = pa.table({'user_id': [1, 2], 'item_id': [[1, 2], [3]]})
+    parquet.write_table(table, tmp_path / 'mine' / 'raw.parquet')
+    message = r"with one value in each row \(got 'item_id' of type list<.*\); write a row for each"
+    with pytest.raises(ValueError, match=message):
+        InteractionDataset(tmp_path, 'mine')

@@ -186,7 +186,8 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Interactions:
     r"""Reads the interactions from columns of a parquet file.
 
     Raises:
-        ValueError: If the file is damaged, a column is missing or repeated, or an id is invalid.
+        ValueError: If the file is damaged, a column is missing or repeated, or has lists, or an id
+            is invalid.
         ImportError: If pyarrow is not installed.
     """
     try:
@@ -201,6 +202,12 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Interactions:
     except (ArrowException, OSError) as error:
         raise ValueError(f'{str(path)!r} is damaged ({error}); write it again') from error
     fields = [table.column(name) for name in columns]
+    for name, field in zip(columns, fields, strict=True):
+        if types.is_nested(field.type):
+            raise ValueError(
+                f"'columns' must name columns of {str(path)!r} with one value in each row (got "
+                f'{name!r} of type {field.type}); write a row for each interaction'
+            )
     if len(fields) > 2 and types.is_temporal(fields[2].type):
         width = fields[2].type.bit_width
         fields[2] = fields[2].cast(f'int{width}')
