@@ -7,6 +7,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -152,10 +153,12 @@ def _csv_rows(
         _check_columns(header, columns, path)
         places = [header.index(column) for column in columns]
         line = rows.line_num + 1
+        user, item, fields = *places[:2], itemgetter(*places)
         for row in rows:
             if row:
-                _check_row(row, header, places, f'{str(path)!r} must have', line)
-                yield line, tuple(row[place] for place in places)
+                if len(row) != len(header) or row == header or not (row[user] and row[item]):
+                    raise _row_error(row, header, f'{str(path)!r} must have', line)
+                yield line, fields(row)
             line = rows.line_num + 1
     except csv.Error as error:
         raise ValueError(
@@ -164,22 +167,19 @@ def _csv_rows(
         ) from error
 
 
-def _check_row(
-    row: list[str], header: list[str], places: list[int], subject: str, line: int
-) -> None:
-    r"""Raises a ValueError, which begins with :obj:`subject` and names the :obj:`line`, if a csv
-    row has another number of fields than the :obj:`header`, repeats it, or has an empty id."""
+def _row_error(row: list[str], header: list[str], subject: str, line: int) -> ValueError:
+    r"""Returns the error, which begins with :obj:`subject` and names the :obj:`line`, for a csv row
+    that has another number of fields than the :obj:`header`, repeats it, or has an empty id."""
     if len(row) != len(header):
-        raise ValueError(
+        return ValueError(
             f'{subject} {len(header)} fields in each row, as in its header (got {len(row)} in line '
             f'{line}); put a field with a comma in quotes'
         )
     if row == header:
-        raise ValueError(f'{subject} one header (got another in line {line}); remove it')
-    if not all(row[place] for place in places[:2]):
-        raise ValueError(
-            f'{subject} two ids in each row (got an empty id in line {line}); remove the row'
-        )
+        return ValueError(f'{subject} one header (got another in line {line}); remove it')
+    return ValueError(
+        f'{subject} two ids in each row (got an empty id in line {line}); remove the row'
+    )
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Interactions:
@@ -241,26 +241,24 @@ def _ids(values: list, path: Path) -> Ids:
         ValueError: If an id is empty, NaN, infinite, or a fraction. The error names the
             :obj:`path`.
     """
-    invalid = (
-        row
-        for row, value in enumerate(values, 1)
+    numbers: dict[Any, int] = {}
+    number = np.fromiter(
+        (numbers.setdefault(value, len(numbers)) for value in values), np.int64, len(values)
+    )
+    invalid = [
+        value
+        for value in numbers
         if value is None
         or (isinstance(value, str | bytes) and not value)
         or (isinstance(value, FRACTIONS) and not math.isfinite(value))
-    )
-    row = next(invalid, None)
-    if row is not None:
+    ]
+    if invalid:
         raise ValueError(
             f'{str(path)!r} must have two ids in each row (got an empty id, NaN or an infinite '
-            f'number in row {row}); remove the row'
+            f'number in row {values.index(invalid[0]) + 1}); remove the row'
         )
-    numbers: dict[str, int] = {}
-    number = np.fromiter(
-        (numbers.setdefault(_text(value, path), len(numbers)) for value in values),
-        np.int64,
-        len(values),
-    )
-    return Ids(_names(list(numbers)), number)
+    names = _names([_text(value, path) for value in numbers])
+    return Ids(names, number)
 
 
 def _names(strings: list[str]) -> np.ndarray:
