@@ -152,7 +152,8 @@ def main() -> None:
         for variant, config in with_progress(configs.items(), 'variants'):
             run(args, variant, config)
     results = source(args, TASK, f'*-{args.dataset}*.json')
-    print(report(results, args.output / TASK, args.dataset))
+    tables = report(results, args.output / TASK, args.dataset)
+    print(tables or f'there are no results of {args.dataset}')
 
 
 if __name__ == '__main__':

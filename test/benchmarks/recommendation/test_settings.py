@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from benchmarks.recommendation import __main__ as recommendation
@@ -50,3 +52,11 @@ def test_settings_that_others_ask_for():
         assert config[name] != recommendation.DEFAULTS['mgformer'][name]
         spelled = f'{options} --{name.replace("_", "-")} {value}'
         assert recommendation.parse(spelled.split())[1] == {variant: config}
+
+
+def test_a_table_of_a_data_set_without_results_says_so(tmp_path, monkeypatch, capsys):
+    """The name of another data set begins with this one: the program ended without a word."""
+    words = ['x', '--table', '--dataset', 'amazon', '--output', str(tmp_path)]
+    monkeypatch.setattr(sys, 'argv', words)
+    recommendation.main()
+    assert capsys.readouterr().out == 'there are no results of amazon\n'
