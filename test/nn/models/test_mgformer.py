@@ -441,6 +441,35 @@ def test_from_data_with_adjacency_matrices():
         assert torch.equal(MGFormer.from_data(sparse, 4).degree, expected)
 
 
+def test_users_need_not_be_the_first_node_type():
+    """The movies of PyG's MovieLens, its first node type, were taken for users."""
+    edges = EDGES - torch.tensor([[0], [USERS]])
+    models = []
+    for names in (('user', 'item'), ('item', 'user')):
+        data = HeteroData()
+        for name in names:
+            data[name].num_nodes = {'user': USERS, 'item': ITEMS}[name]
+        data['user', 'rates', 'item'].edge_index = edges
+        data['item', 'rated_by', 'user'].edge_index = edges.flip(0)
+        data['user'].svd_pe, data['item'].svd_pe = torch.ones(USERS, 2), torch.zeros(ITEMS, 2)
+        models.append(MGFormer.from_data(data, 4, user_type='user'))
+    message = (
+        r"'user_type' must name the users where the first node type, 'item', is not the source of "
+        r"the first edges .*; give one of \['item', 'user'\]"
+    )
+    with pytest.raises(ValueError, match=message):
+        MGFormer.from_data(data, 4)
+    with pytest.raises(ValueError, match=r"'user_type' must be one of .*did you mean 'user'"):
+        MGFormer.from_data(data, 4, user_type='users')
+    for model in models:
+        assert (model.num_users, model.num_items) == (USERS, ITEMS)
+        assert torch.equal(model.degree, torch.bincount(EDGES.flatten(), minlength=N))
+        assert torch.equal(model.structural_encoding, models[0].structural_encoding)
+    swapped = MGFormer.from_data(data, 4, user_type='item')
+    assert (swapped.num_users, swapped.num_items) == (ITEMS, USERS)
+    assert torch.equal(swapped.degree, models[0].degree.roll(ITEMS))
+
+
 def test_from_data_without_what_it_needs():
     """An id of a user beyond the last one counted as an item."""
     empty = torch.empty((2, 0), dtype=torch.long)
@@ -468,6 +497,10 @@ def test_from_data_without_what_it_needs():
             data[name].svd_pe = torch.ones(data[name].num_nodes, 2)
         with pytest.raises(ValueError, match=message):
             MGFormer.from_data(data)
+    data = HeteroData()
+    data['user', 'rates', 'item'].edge_index = torch.tensor([[0], [1]])
+    with pytest.raises(ValueError, match=r'two node types.*; set num_nodes of both node types$'):
+        MGFormer.from_data(data)
 
 
 @pytest.mark.parametrize(

@@ -189,9 +189,20 @@ class MGFormer(Recommender):
         self.reset_parameters()
 
     @classmethod
-    def from_data(cls, data: HeteroData, *args, attr_name: str = 'svd_pe', **kwargs) -> 'MGFormer':
-        r"""Creates the model for :obj:`data`, whose first node type is users and whose second is
-        items.
+    def from_data(
+        cls,
+        data: HeteroData,
+        *args,
+        attr_name: str = 'svd_pe',
+        user_type: str | None = None,
+        **kwargs,
+    ) -> 'MGFormer':
+        r"""Creates the model for :obj:`data`, which has two node types: users and items.
+
+        Users are the type :obj:`user_type`, by default the first node type. Without
+        :obj:`user_type`, the first edges between the types must lead from users to items, so that
+        data such as PyG's ``MovieLens``, whose first node type is ``'movie'``, needs
+        ``user_type='user'``.
 
         The numbers of users and items, the degrees, and the structural encodings (node attribute
         :obj:`attr_name`, if there is one) are read from the data. The degree of a node is the
@@ -209,7 +220,8 @@ class MGFormer(Recommender):
         Raises:
             ValueError: If :obj:`data` is not a HeteroData, the number of its node types is not two,
                 a type has no nodes, or there are no edges. If an edge names a node that does not
-                exist, or only one node type has the encodings.
+                exist, or only one node type has the encodings. If :obj:`user_type` is no node type,
+                or is missing where the first edges do not start at the first node type.
         """
         if not isinstance(data, HeteroData):
             raise ValueError(
@@ -218,11 +230,21 @@ class MGFormer(Recommender):
             )
         names = list(data.node_types)
         ends = {name for source, _, target in data.edge_types for name in (source, target)}
+        hint = '; set num_nodes of both node types' if len(names) < 2 and len(ends) == 2 else ''
         if len(names) != 2 or not ends or not ends <= set(names):
             raise ValueError(
                 "'data' must have two node types, users and items, and edges of these types only "
-                f'(got {names} and {data.edge_types})'
+                f'(got {names} and {data.edge_types}){hint}'
             )
+        first = next((s for s, _, t in data.edge_types if s != t), names[0])
+        if user_type is None and first != names[0]:
+            raise ValueError(
+                f"'user_type' must name the users where the first node type, {names[0]!r}, is not "
+                f'the source of the first edges (got {data.edge_types}); give one of {names}'
+            )
+        if user_type is not None:
+            check_choice('user_type', user_type, names)
+            names.sort(key=lambda name: name != user_type)
         sizes = {name: data[name].num_nodes for name in names}
         if not all(sizes.values()):
             raise ValueError(
