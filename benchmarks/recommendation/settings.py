@@ -131,7 +131,7 @@ HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # meaning and choices of an op
     'refresh': ('training steps for which the keys are used; 1 with the mask adjacency', ()),
     'encoding': ('channels of the encoding by singular vectors; 0: none', ()),
     'normalize': ('whether the interaction matrix of the encoding is normalised by degrees', ()),
-    'encoding_scale': ('factor of the encoding', ()),
+    'encoding_scale': ('length of the rows of the encoding', ()),
     'regularization': (
         'weight of the squared embeddings, of EASE that of the ridge regression',
         (),
