@@ -232,8 +232,10 @@ def item_knn(matrix: csr_array, power: float) -> Scores:
 def ease(matrix: csr_array, regularization: float) -> Scores:
     r"""Computes Eq. 8 of `"Embarrassingly Shallow Autoencoders for Sparse Data"
     <https://arxiv.org/abs/1905.03375>`_."""
-    gram = torch.from_numpy((matrix.T @ matrix).toarray()).double()
-    gram.diagonal().add_(regularization)
-    inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
-    weight = (-inverse / inverse.diagonal()).fill_diagonal_(0).float().numpy()
+    # Each step frees the matrix of the step before: two [I, I] in float64 exist at a time.
+    inverse = torch.from_numpy((matrix.T @ matrix).toarray()).double()
+    inverse.diagonal().add_(regularization)
+    inverse = torch.linalg.cholesky(inverse)
+    inverse = torch.cholesky_inverse(inverse)
+    weight = inverse.div_(-inverse.diagonal()).fill_diagonal_(0).float().numpy()
     return lambda part: torch.from_numpy(matrix[part.numpy()] @ weight)
