@@ -1,43 +1,30 @@
 # E interactions.
 import csv
 import gzip
-import math
-import re
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 import numpy as np
 
+from torch_geometric_lgt.datasets._interaction_ids import Column, Ids
 from torch_geometric_lgt.datasets._interaction_times import time_order
 
-LARGEST_FLOAT = 2**53  # from it on, whole numbers are rounded to it
-FRACTIONS = (float, Decimal, np.floating)
-WHOLE = re.compile(r'(0|-?[1-9][0-9]*)(\.0+)?')
 SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
 
 
-class Ids(NamedTuple):
-    r"""Stores the ids of a column: interaction :math:`e` has the id ``names[number[e]]``.
-
-    :obj:`number` is ``[E]``. :obj:`names` has each id once, or several spellings of a whole number.
-    It is int64 if all ids are whole numbers, else it is text. If a text has a NUL character, it is
-    an array of objects.
-    """
-
-    names: np.ndarray
-    number: np.ndarray
-
-
 class Interactions(NamedTuple):
-    r"""Stores the ids of the user and of the item of each interaction, in the order of the file."""
+    r"""Stores the ids of the user and of the item of each interaction."""
 
     user: Ids
     item: Ids
+
+    def sorted_by(self, order: np.ndarray) -> 'Interactions':
+        r"""Returns the interactions in another :obj:`order` ``[E]``."""
+        return Interactions(*(ids._replace(number=ids.number[order]) for ids in self))
 
 
 def find(folders: list[Path], name: str) -> Path | None:
@@ -100,8 +87,7 @@ def read(path: Path, columns: Sequence[str]) -> Interactions:
         raise ValueError(
             f"'columns' must be two names for {str(path)!r}, which has no times (got {columns})"
         )
-    fields: list[list[str]] = [[] for _ in columns]
-    lines = array('q')
+    users, items, times, lines = Column(), Column(), [], array('q')
     try:
         with (
             gzip.open(path, 'rt', encoding='utf-8-sig', newline='')
@@ -110,22 +96,15 @@ def read(path: Path, columns: Sequence[str]) -> Interactions:
         ):
             for line, row in _csv_rows(file, columns, path) if is_csv else _text_rows(file):
                 lines.append(line)
-                for column, field in zip(fields, row, strict=True):
-                    column.append(field)
+                users.append(row[0])
+                items.append(row[1])
+                times += row[2:]
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f'{str(path)!r} is damaged ({error}); fetch or write it again') from error
-    places = [f'line {line}' for line in lines] if len(columns) > 2 else []
-    return _interactions(fields, path, places)
-
-
-def _interactions(fields: list[list], path: Path, places: Sequence[str]) -> Interactions:
-    r"""Converts the columns users, items, and optionally times. The rows are sorted by the times.
-    Errors name the :obj:`path`, and for a time its place."""
-    users, items = (_ids(values, path) for values in fields[:2])
-    if len(fields) > 2:
-        order = time_order(fields[2], path, places)
-        users, items = (ids._replace(number=ids.number[order]) for ids in (users, items))
-    return Interactions(users, items)
+    interactions = Interactions(users.ids(path), items.ids(path))
+    if len(columns) == 2:
+        return interactions
+    return interactions.sorted_by(time_order(times, path, lambda row: f'line {lines[row]}'))
 
 
 def _text_rows(file: TextIO) -> Iterator[tuple[int, tuple[str, str]]]:
@@ -211,8 +190,11 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Interactions:
     if len(fields) > 2 and types.is_temporal(fields[2].type):
         width = fields[2].type.bit_width
         fields[2] = fields[2].cast(f'int{width}')
-    places = [f'row {row}' for row in range(1, table.num_rows + 1)] if len(fields) > 2 else []
-    return _interactions([field.to_pylist() for field in fields], path, places)
+    users, items, *times = (field.to_pylist() for field in fields)
+    interactions = Interactions(Column(users).ids(path), Column(items).ids(path))
+    if not times:
+        return interactions
+    return interactions.sorted_by(time_order(times[0], path, lambda row: f'row {row + 1}'))
 
 
 def _check_columns(names: Sequence[str], columns: Sequence[str], path: Path) -> None:
@@ -231,70 +213,3 @@ def _check_columns(names: Sequence[str], columns: Sequence[str], path: Path) -> 
             f"'columns' must name columns that {str(path)!r} has once (got {repeated[0]!r}, which "
             'occurs again)'
         )
-
-
-def _ids(values: list, path: Path) -> Ids:
-    r"""Converts the ids of a column: to int64 if all ids are whole numbers written without leading
-    zeros, with or without ``.0``, else to text.
-
-    Raises:
-        ValueError: If an id is empty, NaN, infinite, or a fraction. The error names the
-            :obj:`path`.
-    """
-    numbers: dict[Any, int] = {}
-    number = np.fromiter(
-        (numbers.setdefault(value, len(numbers)) for value in values), np.int64, len(values)
-    )
-    invalid = [
-        value
-        for value in numbers
-        if value is None
-        or (isinstance(value, str | bytes) and not value)
-        or (isinstance(value, FRACTIONS) and not math.isfinite(value))
-    ]
-    if invalid:
-        raise ValueError(
-            f'{str(path)!r} must have two ids in each row (got an empty id, NaN or an infinite '
-            f'number in row {values.index(invalid[0]) + 1}); remove the row'
-        )
-    names = _names([_text(value, path) for value in numbers])
-    return Ids(names, number)
-
-
-def _names(strings: list[str]) -> np.ndarray:
-    r"""Converts distinct ids to an array, as :class:`Ids` describes it."""
-    if any('\0' in string for string in strings):  # arrays of text drop it at the end
-        return np.array(strings, dtype=object)
-    if all(map(WHOLE.fullmatch, strings)):
-        strings = [string.partition('.')[0] for string in strings]
-    text = np.array(strings)
-    try:
-        numbers = text.astype(np.int64)
-    except (ValueError, OverflowError):
-        return text
-    return numbers if np.array_equal(numbers.astype(text.dtype), text) else text  # '07' is not '7'
-
-
-def _text(value: Any, path: Path) -> str:
-    r"""Converts an id to text: bytes are decoded, and a floating-point number is written as a whole
-    number.
-
-    Raises:
-        ValueError: If bytes are no UTF-8 text, or a floating-point number is no exact whole number.
-            The error names the :obj:`path`.
-    """
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f'{str(path)!r} must have ids of UTF-8 text (got {value!r})'
-            ) from error
-    if not isinstance(value, FRACTIONS):
-        return str(value)
-    if value != int(value) or (not isinstance(value, Decimal) and abs(value) >= LARGEST_FLOAT):
-        raise ValueError(
-            f'{str(path)!r} must have exact whole numbers as ids (got {value}); write ids as '
-            'integers'
-        )
-    return str(int(value))

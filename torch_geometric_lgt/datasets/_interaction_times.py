@@ -1,6 +1,6 @@
 # E interactions.
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 
-def time_order(values: Sequence[Any], path: Path, places: Sequence[str]) -> np.ndarray:
+def time_order(values: Sequence[Any], path: Path, place: Callable[[int], str]) -> np.ndarray:
     r"""Returns the order ``[E]`` that sorts interactions by their times. Equal times keep their
     order.
 
     Args:
         values: The times ``[E]``: all numbers, or all dates as in ISO 8601, as texts or not.
         path: The file, for error messages.
-        places: The place of each time in the file, for error messages.
+        place: Names the place of a time in the file, for error messages.
 
     Raises:
         ValueError: If a time is neither, or not of the kind of the others.
@@ -31,7 +31,7 @@ def time_order(values: Sequence[Any], path: Path, places: Sequence[str]) -> np.n
     wrong = next(row for row, text in enumerate(texts) if not _parses(parse, text))
     raise ValueError(
         f'{str(path)!r} must have times that are all numbers or all dates such as '
-        f'2024-05-31T18:00:00 (got {texts[wrong]!r} in {places[wrong]})'
+        f'2024-05-31T18:00:00 (got {texts[wrong]!r} in {place(wrong)})'
     )
 
 

@@ -8,7 +8,8 @@ import torch
 from torch_geometric.data import HeteroData, InMemoryDataset
 
 from torch_geometric_lgt._arguments import check_choice, nearest_name
-from torch_geometric_lgt.datasets._interaction_files import Ids, find, other_files, read
+from torch_geometric_lgt.datasets._interaction_files import find, other_files, read
+from torch_geometric_lgt.datasets._interaction_ids import Ids
 from torch_geometric_lgt.datasets._sources import SOURCES, fetch, warn_of_others
 from torch_geometric_lgt.datasets._split import SPLITS, assign_splits, check_ratios, check_seed
 
