@@ -122,6 +122,33 @@ def test_eigenvalues_that_a_solver_misses_are_found(double, monkeypatch):
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize('k', [2, 3, 4, 5])
+def test_close_repeated_eigenvalues_are_all_found(k, double):
+    """A ring and a node that all others are joined to: pairs of eigenvalues 4e-5 apart."""
+    node = torch.arange(1000)
+    edges = torch.cat([ring(1000), torch.stack([node, torch.full_like(node, 1000)])], 1)
+    edges = torch.randperm(1001, generator=torch.Generator().manual_seed(0))[edges]
+    vectors = LaplacianPE(k)(Data(edge_index=edges, num_nodes=1001)).laplacian_pe
+    expected = (
+        1 - 2 / 3 * (torch.pi * torch.arange(2, k + 2).div(2, rounding_mode='floor') / 500).cos()
+    )
+    actual = (vectors * (laplacian(edges, 1001) @ vectors)).sum(0)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+
+
+def test_small_eigenvalues_of_a_long_path_are_not_mixed():
+    """Their distances are below 1e-8."""
+    num_nodes = 60_000
+    node = torch.arange(num_nodes)
+    data = Data(edge_index=torch.stack([node[:-1], node[1:]]), num_nodes=num_nodes)
+    actual = LaplacianPE(4)(data).laplacian_pe.double()
+    expected = torch.cos(torch.pi * node[:, None] * torch.arange(1, 5) / (num_nodes - 1.0)).double()
+    expected[[0, -1]] *= 0.5**0.5
+    expected = expected / expected.norm(dim=0)
+    similarity = (actual * expected).sum(0).abs()
+    torch.testing.assert_close(similarity, torch.ones(4, dtype=DOUBLE), rtol=0, atol=1e-6)
+
+
 def test_single_precision_where_it_is_enough(monkeypatch):
     """The union of cycles has eigenvalues far from 0, a long strip of them has not."""
     seen, eigsh = [], _eigensolvers.eigsh

@@ -2,6 +2,7 @@
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
@@ -21,7 +22,7 @@ from torch_geometric_lgt.transforms._threads import blas_threads
 
 DENSE_NODES, DENSE_SINGLE_NODES = 350, 500
 SPARE, MOST_SPARE = 1, 64
-SAME = 1e-8
+SAME, SAME_SHARE = 1e-8, 1e-4
 SAME_SIZE, SAME_SUM = 1e-3, 1e-4  # far above the errors of single precision
 RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
 # last: LOBPCG for a fifth of all vectors
@@ -105,7 +106,7 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
     for make in makers:
         try:
             return whole_eigenspace(
-                k, most, partial(complete, matrix, null, make(adjacency, matrix, null))
+                k, most, partial(complete, matrix, null, make(adjacency, matrix, null), k, most)
             )
         except FAILURES as error:
             reasons.append(f'{make.__name__}: {error}')
@@ -130,7 +131,7 @@ def whole_eigenspace(k: int, most: int, find: Finder) -> Pairs:
     """
     size = min(k + SPARE, most)
     values, vectors = find(size)
-    while size < most and values[-1] - values[k - 1] <= SAME:
+    while size < most and values[-1] - values[k - 1] <= same(values[k - 1]):
         size = min(2 * size, most)
         values, vectors = find(size)
     number = _count(k, values)
@@ -155,30 +156,54 @@ def dense_single(matrix: csr_array, null: np.ndarray, size: int) -> Pairs:
     return _ritz(matrix, null, dense(matrix.astype(np.float32), null, size)[1].astype(np.float64))
 
 
-def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> Pairs:
+def complete(
+    matrix: csr_array, null: np.ndarray, search: Search, k: int, most: int, size: int
+) -> Pairs:
     r"""Computes the :obj:`size` smallest non-trivial eigenvalues of the Laplacian and their
-    eigenvectors ``[N, size]`` with :obj:`search`, and checks that none is missing.
+    eigenvectors ``[N, size]`` with :obj:`search`, and checks that none is missing up to the
+    :obj:`k`-th, nor another one that equals it.
 
-    After each step, a rough search looks for one more eigenvector. If the eigenvalue of this vector
-    is smaller than the largest one so far, it replaces the largest one.
+    After each step, a search looks for one more eigenvalue. It is precise enough to tell one that
+    follows the last from the :obj:`k`-th. If it cannot, the eigenvector found by a precise search
+    replaces the last one. If the last eigenvalue equals the :obj:`k`-th, there is no such search
+    unless :obj:`size` is :obj:`most`, because :meth:`whole_eigenspace` asks for more.
 
     Raises:
-        numpy.linalg.LinAlgError: If the result does not pass :meth:`defect`, or each of
-            ``size + 1`` rough searches returns a smaller eigenvalue.
+        numpy.linalg.LinAlgError: If the result does not pass :meth:`defect`, or an eigenvalue may
+            be missing after each of ``size + 1`` steps.
     """
     values, vectors = _ritz(matrix, null, search(null[:, None], size, PRECISE))
     for _ in range(size + 1):
         error = defect(matrix, null, values, vectors)
         if error > 1:
             raise np.linalg.LinAlgError(f'errors are {error:.1e} times the allowed size')
+        margin = same(values[k - 1])
+        is_equal = values[-1] - values[k - 1] <= margin
+        if is_equal and size < most:
+            return values, vectors
+        limit = values[k - 1] + (-margin if is_equal else margin)
+        tolerance = min(COARSE * values[-1], (values[-1] - limit) / 4)
         known = np.c_[null, vectors]
-        rest = search(known, 1, COARSE * values[-1])[:, 0]
-        rest = rest - known @ (known.T @ rest)
-        if 1 - rest @ (matrix @ rest) / (rest @ rest) > values[-1] - SAME:
+        following, residual = _following(matrix, search, known, max(PRECISE, tolerance))
+        if following > limit and (following - residual > limit or tolerance < PRECISE):
             return values, vectors
         values, vectors = _ritz(matrix, null, np.c_[vectors, search(known, 1, PRECISE)])
         values, vectors = values[:-1], vectors[:, :-1]
     raise np.linalg.LinAlgError('each search returned a smaller eigenvalue')
+
+
+def _following(
+    matrix: csr_array, search: Search, known: np.ndarray, tolerance: float
+) -> tuple[float, float]:
+    r"""Computes the Rayleigh quotient of the vector that :obj:`search` finds beyond the
+    :obj:`known` eigenvectors, which is at least the smallest eigenvalue beyond theirs, and the norm
+    of its residual."""
+    vector = search(known, 1, tolerance)[:, 0]
+    vector = vector - known @ (known.T @ vector)
+    vector = vector / np.linalg.norm(vector)
+    image = vector - matrix @ vector
+    value = vector @ image
+    return value, float(np.linalg.norm(image - value * vector))
 
 
 def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> float:
@@ -196,7 +221,7 @@ def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.
     return float(
         max(
             residual / values[0] / RESIDUAL,
-            residual / gap[gap > SAME].min(initial=np.inf),
+            residual / gap[gap > same(values[:-1])].min(initial=np.inf),
             skew / ORTHOGONALITY,
         )
     )
@@ -204,7 +229,8 @@ def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.
 
 def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     r"""Replaces eigenvectors ``[N, K]`` by a basis of each eigenspace that does not depend on the
-    solver. Ascending :obj:`values` ``[K]`` that differ by at most ``SAME`` count as one eigenvalue.
+    solver. Ascending :obj:`values` ``[K]`` that differ by at most :meth:`same` count as one
+    eigenvalue.
 
     The basis vectors are projections of unit vectors onto the eigenspace, scaled to length 1. The
     first one belongs to the node with the longest projection, or to the first of several such
@@ -216,7 +242,7 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     if vectors.size == 0:
         return vectors
     out = vectors.copy()
-    bounds = pairwise([0, *np.flatnonzero(np.diff(values) > SAME) + 1, values.size])
+    bounds = pairwise([0, *np.flatnonzero(np.diff(values) > same(values[:-1])) + 1, values.size])
     for first, last in (group for group in bounds if group[1] - group[0] > 1):
         rest = vectors[:, first:last]
         for column in range(first, last):
@@ -237,14 +263,19 @@ def _first_largest(values: np.ndarray) -> int:
     return int(np.argmax(values >= (1 - SAME_SIZE) * values.max()))
 
 
+def same(values: Any) -> Any:
+    r"""Computes the largest distance at which a following eigenvalue counts as equal to each of
+    :obj:`values`: ``SAME``, or for small eigenvalues, which lie close, ``SAME_SHARE`` of them."""
+    return np.minimum(SAME, SAME_SHARE * values)
+
+
 def _count(k: int, values: np.ndarray) -> int:
-    r"""Counts the ascending values up to the :obj:`k`-th, including later ones that equal it up to
-    ``SAME``. The count is 0 if there are no values."""
-    return (
-        int(np.searchsorted(values, values[min(k, values.size) - 1] + SAME, 'right'))
-        if values.size
-        else 0
-    )
+    r"""Counts the ascending values up to the :obj:`k`-th, including later ones that equal it. The
+    count is 0 if there are no values."""
+    if values.size == 0:
+        return 0
+    last = values[min(k, values.size) - 1]
+    return int(np.searchsorted(values, last + same(last), 'right'))
 
 
 def _ritz(matrix: csr_array, null: np.ndarray, vectors: np.ndarray) -> Pairs:

@@ -32,7 +32,7 @@ from torch_geometric_lgt.transforms._stores import (
     type_repr,
 )
 
-VERSION = 2  # of the encodings in a cache
+VERSION = 3  # of the encodings in a cache
 
 
 @functional_transform('laplacian_pe')
@@ -63,10 +63,11 @@ class LaplacianPE(BaseTransform):
     vector onto the rest of the eigenspace, scaled to length 1. The node with the longest projection
     is taken, the first one of equally long projections. So these columns depend on the order of the
     nodes, and so does the sign of a column that a symmetry of the graph reverses, as in a path.
-    Absolute values and squared lengths are equal if they differ by at most a thousandth. If column
-    :math:`k` cuts through an eigenspace with more than 64 further eigenvectors, its columns depend
-    on the solver. With ``"rw"``, signs and these columns are chosen before the columns are
-    rescaled.
+    Absolute values and squared lengths are equal if they differ by at most a thousandth,
+    eigenvalues :math:`\lambda` by at most the smaller of :math:`10^{-8}` and :math:`10^{-4}
+    \lambda`. If column :math:`k` cuts through an eigenspace with more than 64 further eigenvectors,
+    its columns depend on the solver. With ``"rw"``, signs and these columns are chosen before the
+    columns are rescaled.
 
     A small change of the graph may flip signs, or rotate the columns of close eigenvalues. To train
     a model that does not depend on the signs, add :class:`RandomSignFlip`. All eigenpairs are
