@@ -216,6 +216,10 @@ def test_reset_gives_the_parameters_of_a_new_layer():
             "'attn_type' must be a MultiheadAttention with batch_first=True",
             {'attn_type': torch.nn.MultiheadAttention(8, 2)},
         ),
+        (
+            r"'act' must be a name or a module, such as 'gelu' or GELU\(\) \(got <built-in",
+            {'act': torch.nn.functional.gelu},
+        ),
         ("'channels' must be at least 1", {'channels': 0}),
         ("'heads' must be at least 1", {'heads': 0}),
         (r"'heads' must divide 'channels' \(got 3 and 8\)", {'heads': 3}),

@@ -195,8 +195,8 @@ class GPSConv(PyGGPSConv):
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         dropout (float, optional): Dropout probability of the output of each branch and within the
             feed-forward network. (default: :obj:`0.0`)
-        act (str or callable, optional): The activation of the feed-forward network. (default:
-            :obj:`"relu"`)
+        act (str or torch.nn.Module, optional): The activation of the feed-forward network.
+            (default: :obj:`"relu"`)
         act_kwargs (dict, optional): Arguments of :obj:`act`. (default: :obj:`None`)
         norm (str or callable, optional): The normalisation, or :obj:`None`. (default:
             :obj:`"batch_norm"`)
@@ -223,7 +223,7 @@ class GPSConv(PyGGPSConv):
         ValueError: If :obj:`attn_type` is unknown, :obj:`conv` no layer, or there is neither
             message passing nor attention. If :obj:`attn_type` is a layer that takes no batch
             vector, or a layer with :obj:`attn_kwargs`. If :obj:`attn_kwargs` has a name that the
-            attention does not take.
+            attention does not take. If :obj:`act` is neither a name nor a module.
 
     Example:
         >>> import torch
@@ -243,7 +243,7 @@ class GPSConv(PyGGPSConv):
         conv: MessagePassing | None,
         heads: int = 1,
         dropout: float = 0.0,
-        act: str = 'relu',
+        act: str | Module = 'relu',
         act_kwargs: dict[str, Any] | None = None,
         norm: str | None = 'batch_norm',
         norm_kwargs: dict[str, Any] | None = None,
@@ -261,6 +261,10 @@ class GPSConv(PyGGPSConv):
         if isinstance(attn_type, str) and attn_type != 'mean':
             check_heads(heads, channels, 'channels')
         activation = make_activation(act, **(act_kwargs or {}))
+        if not isinstance(activation, Module):
+            raise ValueError(
+                f"'act' must be a name or a module, such as 'gelu' or GELU() (got {act!r})"
+            )
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
         super().__init__(channels, conv, 1, dropout, activation, None, norm, norm_kwargs)
         # the arguments of conv that tell the graphs of a batch apart
