@@ -507,6 +507,12 @@ def in_parts(**options):
                 features(), EDGES, laplacian_pe=features(3)
             ),
         ),
+        (
+            r"'place' must have shape \(12, 1\) \(got \(12,\)\); give place\[:, None\]$",
+            lambda: GraphTransformer(6, 8, 3, encodings={'place': 1}).double()(
+                features(), EDGES, place=features(1)[:, 0]
+            ),
+        ),
         ("'conv' must be 'GCNConv', by name", lambda: in_parts(conv=pyg.GCNConv)),
         ("'attn_type' must have sums over keys", lambda: in_parts(attn_type='multihead')),
         ("'level' must be 'node'", lambda: in_parts(level='graph')),

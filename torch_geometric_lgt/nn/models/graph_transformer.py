@@ -465,7 +465,11 @@ class GraphTransformer(LayerwiseModel):
         for (name, lin), encoding in zip(self.lin_encodings.items(), encodings, strict=True):
             shape = x.size(0), self.encodings[name]
             if encoding.shape != shape:
-                raise ValueError(f"'{name}' must have shape {shape} (got {tuple(encoding.shape)})")
+                is_flat = (*encoding.shape, 1) == shape
+                raise ValueError(
+                    f"'{name}' must have shape {shape} (got {tuple(encoding.shape)})"
+                    f'{f"; give {name}[:, None]" if is_flat else ""}'
+                )
             check_devices(x.device, **{name: encoding})
             z = z + lin(encoding.to(z.dtype))
         if self.position is None:
