@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.data import Data, HeteroData
 
+from torch_geometric_lgt.functional.ranking import History
 from torch_geometric_lgt.nn import MGFormer, NodeFormer
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.transforms import SVDEncoding
@@ -549,6 +550,17 @@ def test_a_state_dict_has_what_a_model_without_the_data_needs():
     again = MGFormer.from_data(later, 4)
     again.load_state_dict(state)
     assert torch.equal(again.get_embedding(), model.get_embedding())
+
+
+def test_a_request_sorts_the_pairs_of_its_users_only(monkeypatch):
+    """A request for one of a million users sorted the pairs of all."""
+    seen, among = [], History.among
+    monkeypatch.setattr(
+        History, 'among', lambda items, pairs, n: seen.append(pairs) or among(items, pairs, n)
+    )
+    pairs = torch.cat([EDGES, EDGES.flip(0)], 1)
+    make().recommend(src_index=[2], exclude=pairs)
+    assert torch.equal(seen[0], pairs[:, (pairs == 2).any(0)])
 
 
 def test_a_user_without_a_row_is_no_item():

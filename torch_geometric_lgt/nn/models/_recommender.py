@@ -265,7 +265,7 @@ class Recommender(Module):
             )
 
     def _history(self, exclude: Adj | None, users: Tensor, items: Tensor, k: int) -> History:
-        r"""Collects for each node the partners to exclude from :obj:`items`, as positions in
+        r"""Collects for each user the partners to exclude from :obj:`items`, as positions in
         :obj:`items`.
 
         Args:
@@ -287,7 +287,9 @@ class Recommender(Module):
                 "'exclude' must hold pairs of a user and an item, whose ids begin at "
                 f'{self.num_users} (got {users_of_pair})'
             )
-        history = History.among(items, pairs, self.num_nodes)
+        is_asked = torch.zeros(self.num_nodes, dtype=torch.bool, device=users.device)
+        is_asked[users] = True
+        history = History.among(items, pairs[:, is_asked[pairs].any(0)], self.num_nodes)
         left = items.numel() - history.ptr.diff()[users]
         if bool((left < k).any()):
             least = int(left.argmin())
