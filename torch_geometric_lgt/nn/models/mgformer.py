@@ -202,7 +202,8 @@ class MGFormer(Recommender):
         Users are the type :obj:`user_type`, by default the first node type. Without
         :obj:`user_type`, the first edges between the types must lead from users to items, so that
         data such as PyG's ``MovieLens``, whose first node type is ``'movie'``, needs
-        ``user_type='user'``.
+        ``user_type='user'``. The nodes of the model are then users before items; those of
+        ``data.to_homogeneous()`` have the order of the node types.
 
         The numbers of users and items, the degrees, and the structural encodings (node attribute
         :obj:`attr_name`, if there is one) are read from the data. The degree of a node is the
