@@ -408,6 +408,8 @@ def test_raises_when_run():
     for wrong in (None, torch.rand(14, 3), torch.rand(13, 2)):
         with pytest.raises(ValueError, match=r"'edge_attr' must have shape \(14, 2\)"):
             JaccardSubtractorConv(5, 8, 4, edge_channels=2)(x, EDGES, index, edge_attr=wrong)
+    with pytest.raises(ValueError, match=r"'edge_attr' must be of floating point \(got torch.bool"):
+        JaccardSubtractorConv(5, 8, 4, edge_channels=2)(x, EDGES, index, edge_attr=EDGES.t() > 2)
     assert repr(conv) == "JaccardSubtractorConv(5, 8, heads=4, kernels=('softmax', 'jaccard'))"
 
 

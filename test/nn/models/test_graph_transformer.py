@@ -437,6 +437,12 @@ def in_parts(**options):
             ),
         ),
         (
+            r"'edge_attr' must be of floating point \(got torch.int64\); .* or numbers of kinds",
+            lambda: GraphTransformer(6, 8, 3, conv='GATv2Conv', edge_channels=3).double()(
+                features(), EDGES, edge_attr=torch.ones(8, 3, dtype=torch.long)
+            ),
+        ),
+        (
             r"'edge_attr' must have shape \(8, 1\) \(got \(8,\)\); give edge_attr\[:, None\]",
             lambda: GraphTransformer(6, 8, 3, conv='GATv2Conv', edge_channels=1).double()(
                 features(), EDGES, edge_attr=torch.rand(8)

@@ -217,8 +217,9 @@ def require_edges(edge_index: Any, fix: str) -> Any:
 def check_edge_attr(
     edge_attr: Tensor | None, num_edges: int, edge_channels: int, kind: str = 'model'
 ) -> None:
-    r"""Raises a ValueError unless :obj:`edge_attr` has the shape ``[E, F_e]``, or is :obj:`None`
-    for a layer or model, whose :obj:`kind` the message names, with :obj:`edge_channels` 0."""
+    r"""Raises a ValueError unless :obj:`edge_attr` has the shape ``[E, F_e]`` and is of floating
+    point, or is :obj:`None` for a layer or model, whose :obj:`kind` the message names, with
+    :obj:`edge_channels` 0."""
     shape = None if edge_attr is None else tuple(edge_attr.shape)
     expected = (num_edges, edge_channels) if edge_channels > 0 else None
     if shape != expected:
@@ -232,6 +233,11 @@ def check_edge_attr(
             f"'edge_attr' must have shape {expected} (got {shape}){hint}"
             if expected is not None
             else f"'edge_attr' must be None for a {kind} with 'edge_channels' = 0 (got {shape})"
+        )
+    if edge_attr is not None and not edge_attr.is_floating_point():
+        raise ValueError(
+            f"'edge_attr' must be of floating point (got {edge_attr.dtype}); convert it with "
+            'edge_attr.float(), or numbers of kinds with one_hot or an Embedding'
         )
 
 
