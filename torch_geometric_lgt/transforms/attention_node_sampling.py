@@ -32,7 +32,8 @@ class AttentionNodeSampling(BaseTransform):
     nodes with the largest :meth:`~torch_geometric_lgt.functional.attention_distance`. This distance
     estimates how far the attention of a node is from a plain mean. Nodes of equal distance are
     taken in the order of their ids, and nodes without neighbours last. Repeated edges count once.
-    Loaders slice the attribute, so a sampled batch carries the mask of the full graph.
+    Loaders slice the attribute, so a sampled batch carries the mask of the full graph. Apply it
+    after the transforms that change nodes or edges: PyG's ``VirtualNode`` leaves its node unmarked.
 
     Args:
         factor (float, optional): The factor :math:`c` of the number of marked nodes. The default

@@ -41,8 +41,8 @@ class JaccardScores(BaseTransform):
     format, are sorted by target, then by source: row by row, as layers read its edges. Loaders
     slice the attribute, so a sampled batch carries the indices of the full graph.
 
-    Apply it after the transforms that change edges: PyG's ``ToUndirected`` adds up the indices of
-    the edges that it merges.
+    Apply it after the transforms that change nodes or edges: PyG's ``ToUndirected`` adds up the
+    indices of the edges that it merges, and ``VirtualNode`` gives its edges the index 0.
 
     Args:
         attr_name (str, optional): Name of the indices, an edge attribute ``[E]`` in the default
