@@ -53,7 +53,7 @@ def hops(adjacency: csr_array) -> np.ndarray:
     order, parent = breadth_first_order(adjacency, 0)
     place, distance = np.empty_like(order), np.zeros_like(order)
     place[order] = np.arange(order.size)
-    above = place[parent[order[1:]]]
+    above = place[parent[order[1:]]].astype(int)  # as 'stop', or each search converts it
     start = 0
     stop = 1
     layer = 0
