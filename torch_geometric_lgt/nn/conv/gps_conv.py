@@ -266,7 +266,8 @@ class GPSConv(PyGGPSConv):
                 f"'act' must be a name or a module, such as 'gelu' or GELU() (got {act!r})"
             )
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
-        super().__init__(channels, conv, 1, dropout, activation, None, norm, norm_kwargs)
+        act = cast(Any, activation)
+        super().__init__(channels, conv, 1, dropout, act, None, norm, norm_kwargs)
         # the arguments of conv that tell the graphs of a batch apart
         known = () if conv is None else inspect.signature(conv.forward).parameters
         self.graph_arguments = [name for name in ('batch', 'batch_size') if name in known]
