@@ -1,7 +1,7 @@
 # N nodes, E edges, F channels.
 import inspect
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -266,8 +266,7 @@ class GPSConv(PyGGPSConv):
                 f"'act' must be a name or a module, such as 'gelu' or GELU() (got {act!r})"
             )
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
-        act = cast(Any, activation)
-        super().__init__(channels, conv, 1, dropout, act, None, norm, norm_kwargs)
+        super().__init__(channels, conv, 1, dropout, cast(Any, activation), None, norm, norm_kwargs)
         # the arguments of conv that tell the graphs of a batch apart
         known = () if conv is None else inspect.signature(conv.forward).parameters
         self.graph_arguments = [name for name in ('batch', 'batch_size') if name in known]
