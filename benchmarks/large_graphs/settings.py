@@ -50,6 +50,39 @@ NODEFORMER_PROTOCOL: dict[str, Any] = {
     'every': 9,
     'options': {**NODEFORMER_OPTIONS, 'gumbel_evaluation': 'tempered'},
 }
+# The batches of SGFormer's authors on ogbn-papers100M.
+PAPERS100M_SHARED: dict[str, Any] = {
+    'lr': 1e-2,
+    'domain': 'batch',
+    'batch_size': 1000,
+    'fan_out': [15, 10, 5],
+    'validation': 'sampled',
+    'inference_batch_size': 100_000,
+    'epochs': 50,
+}
+PAPERS100M_SGFORMER = {
+    'gnn_num_layers': 3,
+    'gnn_residual': 'initial',
+    'gnn_use_init': True,
+    'alpha': 0.8,
+    'dropout': 0.5,
+    'gnn_dropout': 0.2,
+}
+PAPERS100M: dict[str, dict[str, Any]] = {
+    'sgformer': {
+        **PAPERS100M_SHARED,
+        'hidden_channels': 256,
+        'lr': 1e-3,
+        'weight_decay': 1e-5,
+        'options': PAPERS100M_SGFORMER,
+    },
+    'nodeformer': {
+        **PAPERS100M_SHARED,
+        'hidden_channels': 64,
+        'options': {'num_layers': 3, 'num_gumbel_samples': 5},
+    },
+    'difformer': {**PAPERS100M_SHARED, 'hidden_channels': 256, 'options': {'num_layers': 3}},
+}
 
 
 def check_protocol(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:

@@ -10,47 +10,14 @@ graph are mapped from the files of a folder, which the first call writes.
 """
 
 from pathlib import Path
-from typing import Any
 
 from benchmarks.common.scripts import data_from, run_script
 from benchmarks.large_graphs.datasets import load_ogb_task
 from benchmarks.large_graphs.run import make_parser, run
-from benchmarks.large_graphs.settings import make_config
+from benchmarks.large_graphs.settings import PAPERS100M, make_config
 from torch_geometric_lgt.data import MappedGraph, write_graph
 
 LAYOUT = 'DIR/ogbn_papers100M is the data set as the download of ogb leaves it'
-SHARED: dict[str, Any] = {
-    'lr': 1e-2,
-    'domain': 'batch',
-    'batch_size': 1000,
-    'fan_out': [15, 10, 5],
-    'validation': 'sampled',
-    'inference_batch_size': 100_000,
-    'epochs': 50,
-}
-SGFORMER = {
-    'gnn_num_layers': 3,
-    'gnn_residual': 'initial',
-    'gnn_use_init': True,
-    'alpha': 0.8,
-    'dropout': 0.5,
-    'gnn_dropout': 0.2,
-}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    'sgformer': {
-        **SHARED,
-        'hidden_channels': 256,
-        'lr': 1e-3,
-        'weight_decay': 1e-5,
-        'options': SGFORMER,
-    },
-    'nodeformer': {
-        **SHARED,
-        'hidden_channels': 64,
-        'options': {'num_layers': 3, 'num_gumbel_samples': 5},
-    },
-    'difformer': {**SHARED, 'hidden_channels': 256, 'options': {'num_layers': 3}},
-}
 
 
 def main() -> None:
@@ -75,7 +42,7 @@ def main() -> None:
             progress_bar=True,
         )
     task = task._replace(data=MappedGraph(args.mapped))
-    run('ogbn-papers100M', task, make_config(DEFAULTS, args), args)
+    run('ogbn-papers100M', task, make_config(PAPERS100M, args), args)
 
 
 if __name__ == '__main__':

@@ -25,8 +25,7 @@ from benchmarks.common.tables import write_table
 from benchmarks.large_graphs.batches import Batches
 from benchmarks.large_graphs.datasets import NodeTask
 from benchmarks.large_graphs.models import MODELS, loss_of, network
-from benchmarks.large_graphs.settings import BASE
-from benchmarks.ogb.ogbn_papers100m import DEFAULTS
+from benchmarks.large_graphs.settings import BASE, PAPERS100M
 from benchmarks.runtime.measure import fresh
 from benchmarks.runtime.out_of_core import CLASSES, EDGES_PER_NODE, Memory, write
 from torch_geometric_lgt.data import MappedGraph
@@ -35,7 +34,7 @@ from torch_geometric_lgt.data import MappedGraph
 def work(folder: str, model: str, number: int) -> dict[str, list[float]]:
     r"""Trains a model on :obj:`number` batches after one that does not count. Returns the sizes
     and seconds of each, the number of batches of an epoch and the peak of memory in GiB."""
-    graph, config = MappedGraph(folder), {**BASE, **DEFAULTS[model], 'model': model}
+    graph, config = MappedGraph(folder), {**BASE, **PAPERS100M[model], 'model': model}
     nodes = graph['train_mask'].nonzero().flatten()
     task = NodeTask(graph, {'train': nodes, 'valid': nodes}, CLASSES, False, '', lambda *_: 0.0)
     torch.manual_seed(0)
@@ -126,7 +125,7 @@ def main() -> None:
             seeds=[0],
             metrics=metrics,
             config={
-                **DEFAULTS[args.model],
+                **PAPERS100M[args.model],
                 'model': args.model,
                 'nodes': args.nodes,
                 'edges': EDGES_PER_NODE * args.nodes,

@@ -38,7 +38,7 @@ def test_out_of_core(monkeypatch, tmp_path, capsys):
 def test_sampled_training(monkeypatch, tmp_path, capsys):
     """More batches than an epoch has, with the settings of the script for ogbn-papers100M."""
     monkeypatch.setattr(sampled_training, 'fresh', lambda _, work: sampled_training.work(**work))
-    monkeypatch.setitem(sampled_training.DEFAULTS['sgformer'], 'hidden_channels', 8)
+    monkeypatch.setitem(sampled_training.PAPERS100M['sgformer'], 'hidden_channels', 8)
     options = ['--nodes', '500', '--batches', '3', '--folder', str(tmp_path / 'scratch')]
     monkeypatch.setattr(sys, 'argv', ['x', *options, '--output', str(tmp_path)])
     sampled_training.main()
