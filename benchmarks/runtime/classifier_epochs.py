@@ -7,12 +7,11 @@ Models run in turn in one process, with one thread for each core. An epoch is on
 graph. ``polynormer`` is PyG's model with its attention.
 """
 
-import json
 import tempfile
 from pathlib import Path
 
 import torch
-from tqdm import tqdm, trange
+from tqdm import tqdm
 
 from benchmarks.common.arguments import add_root, add_table, positive, script_parser
 from benchmarks.common.results import write_result
@@ -23,6 +22,7 @@ from benchmarks.node_classification.datasets import LAYOUT, load, split
 from benchmarks.node_classification.models import MODELS
 from benchmarks.node_classification.run import model_input, prepare
 from benchmarks.node_classification.settings import settings
+from benchmarks.runtime.measure import epoch_rows, epochs_in_turn
 
 CPU = torch.device('cpu')
 PEER = 'polynormer'
@@ -43,30 +43,13 @@ def measure(root: str, dataset: str, models: list[str], rounds: int) -> dict[str
     r"""Times each round, after one epoch that does not count."""
     with data_from(root, LAYOUT), tempfile.TemporaryDirectory() as folder:
         runs = {model: start(root, dataset, model, Path(folder)) for model in models}
-    seconds: dict[str, list[float]] = {model: [] for model in models}
-    for _ in trange(rounds + 1, desc=dataset, leave=False):
-        for model, training in runs.items():
-            before = training.seconds
-            training.run_epoch()
-            seconds[model].append(training.seconds - before)
-    return {model: values[1:] for model, values in seconds.items()}
+    return epochs_in_turn(runs, rounds, dataset)
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""Formats a row for each data set and model."""
-    out = []
-    for path in sorted(folder.glob('classifier-epochs-*.json')):
-        record = json.loads(path.read_text())
-        seconds = {model: values['median'] for model, values in record['metrics'].items()}
-        for model, value in seconds.items():
-            ratio = f'{value / seconds[PEER]:.2f}' if PEER in seconds else ''
-            row = {
-                'data set': record['dataset'],
-                'model': model,
-                'ms / epoch': f'{1e3 * value:.0f}',
-            }
-            out.append(row | {f'times {PEER}': ratio})
-    return out
+    paths = sorted(folder.glob('classifier-epochs-*.json'))
+    return epoch_rows(paths, PEER, 'ms / epoch', lambda seconds: f'{1e3 * seconds:.0f}')
 
 
 def main() -> None:

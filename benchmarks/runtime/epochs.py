@@ -8,13 +8,11 @@ each step; ``mgformer`` keeps them for several steps. The other program of the r
 with LightGCN.
 """
 
-import json
 import tempfile
 import warnings
 from pathlib import Path
 
 import torch
-from tqdm import trange
 
 from benchmarks.common.arguments import add_root, add_table, positive, script_parser
 from benchmarks.common.results import write_result
@@ -23,6 +21,7 @@ from benchmarks.common.tables import write_table
 from benchmarks.recommendation.datasets import Task
 from benchmarks.recommendation.run import prepare
 from benchmarks.recommendation.settings import DEFAULTS
+from benchmarks.runtime.measure import epoch_rows, epochs_in_turn
 
 CPU = torch.device('cpu')
 PEER = 'directau-lightgcn'
@@ -36,7 +35,6 @@ def measure(
     r"""Times each round, after one epoch that does not count."""
     with data_from(root, INTERACTIONS):
         task = Task(root, dataset, device)
-    seconds: dict[str, list[float]] = {model: [] for model in models}
     with tempfile.TemporaryDirectory() as folder:
         runs = {
             model: prepare(
@@ -44,25 +42,13 @@ def measure(
             )
             for model in models
         }
-    for _ in trange(rounds + 1, desc='epochs'):
-        for model, training in runs.items():
-            before = training.seconds
-            training.run_epoch()
-            seconds[model].append(training.seconds - before)
-    return {model: values[1:] for model, values in seconds.items()}
+    return epochs_in_turn(runs, rounds, 'epochs')
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""Formats a row for each data set and model."""
-    records = [json.loads(path.read_text()) for path in sorted(folder.glob('epochs-*.json'))]
-    out = []
-    for record in records:
-        seconds = {model: values['median'] for model, values in record['metrics'].items()}
-        for model, value in seconds.items():
-            ratio = f'{value / seconds[PEER]:.2f}' if PEER in seconds else ''
-            row = {'data set': record['dataset'], 'model': model, 's / epoch': f'{value:.1f}'}
-            out.append(row | {f'times {PEER}': ratio})
-    return out
+    paths = sorted(folder.glob('epochs-*.json'))
+    return epoch_rows(paths, PEER, 's / epoch', lambda seconds: f'{seconds:.1f}')
 
 
 def main() -> None:

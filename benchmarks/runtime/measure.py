@@ -6,14 +6,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import trange
 
 from benchmarks.common.command import ROOT
 from benchmarks.common.memory import peak_mib, resident_mib, restart_peak
+from benchmarks.common.training import Training
 
 
 def peak_memory_mib(function: Callable[[], object], device: str = 'cpu') -> float:
@@ -40,6 +43,33 @@ def seconds(function: Callable[[], object], repeats: int, device: str = 'cpu') -
         finish()
         times.append(time.perf_counter() - start)
     return times
+
+
+def epochs_in_turn(runs: Mapping[str, Training], rounds: int, title: str) -> dict[str, list[float]]:
+    r"""Times the epochs of trainings by name in each round, after one that does not count."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in trange(rounds + 1, desc=title):
+        for name, training in runs.items():
+            before = training.seconds
+            training.run_epoch()
+            times[name].append(training.seconds - before)
+    return {name: values[1:] for name, values in times.items()}
+
+
+def epoch_rows(
+    paths: Iterable[Path], peer: str, column: str, show: Callable[[float], str]
+) -> list[dict[str, str]]:
+    r"""Formats a row for each data set and model: its median seconds in the :obj:`column`, and
+    their ratio to those of the :obj:`peer`."""
+    out = []
+    for path in paths:
+        record = json.loads(path.read_text())
+        medians = {model: values['median'] for model, values in record['metrics'].items()}
+        for model, value in medians.items():
+            ratio = f'{value / medians[peer]:.2f}' if peer in medians else ''
+            row = {'data set': record['dataset'], 'model': model, column: show(value)}
+            out.append(row | {f'times {peer}': ratio})
+    return out
 
 
 def environment() -> dict[str, str]:
