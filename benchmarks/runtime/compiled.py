@@ -7,7 +7,6 @@ The table has graph breaks, compilations over three sizes of the graph, and seco
 pass is done. Passes of both are timed in turn in one process.
 """
 
-import argparse
 import json
 from collections.abc import Callable
 from functools import partial
@@ -164,11 +163,7 @@ def main() -> None:
         '--repeats', type=positive, default=10, help='passes of each, in turn'
     )
     add_table(parser)
-    parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.worker is not None:
-        print(json.dumps(work(**json.loads(args.worker))))
-        return
     for case in tqdm([] if args.table else args.cases):
         metrics = fresh('benchmarks.runtime.compiled', {'case': case, 'repeats': args.repeats})
         config = {

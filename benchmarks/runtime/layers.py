@@ -8,7 +8,6 @@ Methods run in fresh processes, in turn. The table also has the bare matrix prod
 ``--public`` measures beside the authors' programs, cloned into a folder.
 """
 
-import argparse
 import json
 import resource
 import statistics
@@ -293,11 +292,7 @@ def main() -> None:
         help="folder with clones of the authors' programs, for the public cases",
     )
     add_table(parser)
-    parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.worker is not None:
-        print(json.dumps(work(**json.loads(args.worker))))
-        return
     if args.public is None and not args.table and not PUBLIC_CASES.keys().isdisjoint(args.cases):
         parser.error(
             "the public cases need --public, a folder with clones of the authors' programs"

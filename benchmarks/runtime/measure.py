@@ -18,6 +18,13 @@ from benchmarks.common.command import ROOT
 from benchmarks.common.memory import peak_mib, resident_mib, restart_peak
 from benchmarks.common.training import Training
 
+WORKER = """
+import json, sys
+from benchmarks.common.scripts import run_script
+from {module} import work
+run_script(lambda: print(json.dumps(work(**json.loads(sys.argv[1])))))
+"""
+
 
 def peak_memory_mib(function: Callable[[], object], device: str = 'cpu') -> float:
     r"""Measures the peak of memory during one call above the level before, in MiB: resident
@@ -80,12 +87,12 @@ def environment() -> dict[str, str]:
 
 
 def fresh(
-    module: str, work: Mapping[str, Any], limit: float | None = None
+    module: str, arguments: Mapping[str, Any], limit: float | None = None
 ) -> dict[str, list[float]]:
-    r"""Runs a module with ``--worker`` and the work in a fresh process, and returns the metrics
-    that it prints as JSON. If the process exceeds the limit or is killed, for example for its
-    memory, the result is empty."""
-    command = [sys.executable, '-m', module, '--worker', json.dumps(work)]
+    r"""Calls the function ``work`` of a module with the arguments in a fresh process, and
+    returns its metrics. If the process exceeds the limit or is killed, for example for its memory,
+    the result is empty."""
+    command = [sys.executable, '-c', WORKER.format(module=module), json.dumps(arguments)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=limit, env=environment()
@@ -95,5 +102,5 @@ def fresh(
     if done.returncode == -signal.SIGKILL:
         return {}
     if done.returncode != 0:
-        raise RuntimeError(f'{module} failed with {dict(work)}:\n{done.stderr}')
+        raise RuntimeError(f'{module} failed with {dict(arguments)}:\n{done.stderr}')
     return json.loads(done.stdout)

@@ -8,7 +8,6 @@ Each figure comes from fresh processes, with the models in turn.
 """
 
 # N nodes, 10 N edges.
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -268,11 +267,7 @@ def main() -> None:
     )
     add_measured_device(parser)
     add_table(parser)
-    parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.worker is not None:
-        print(json.dumps(work(**json.loads(args.worker))))
-        return
     if not args.table:
         measure(args.models, args.nodes, args.rounds, args.device, args.output)
     results = records(source(args, 'runtime', 'models-random-*.json'))

@@ -9,7 +9,6 @@ fresh processes, in turn. ``pyg-sgformer`` is PyG's model, and ``sgformer-as-pyg
 same outputs. Both train on whole graphs only.
 """
 
-import argparse
 import gc
 import json
 import resource
@@ -213,11 +212,7 @@ def main() -> None:
     )
     add_measured_device(parser)
     add_table(parser)
-    parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.worker is not None:
-        print(json.dumps(work(**json.loads(args.worker))))
-        return
     parts = [shape for shape in args.shapes if SHAPES[shape].config['domain'] != 'graph']
     if parts and not args.table and not WHOLE.isdisjoint(args.models):
         parser.error(

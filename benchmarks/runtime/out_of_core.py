@@ -7,7 +7,6 @@ write it, of an epoch by neighbour sampling, and of inference layer by layer. Th
 outside the page cache.
 """
 
-import argparse
 import json
 import math
 import resource
@@ -177,11 +176,7 @@ def main() -> None:
         help='for files of some 3.5 kB for each node, removed at the end',
     )
     add_table(parser)
-    parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.worker is not None:
-        print(json.dumps(work(**json.loads(args.worker))))
-        return
     if args.folder is None and not args.table:
         parser.error('--folder must name a folder for the files of the graph')
     for num_nodes in [] if args.table else args.nodes:

@@ -8,7 +8,6 @@ has the time of a batch, and what it is for all batches of an epoch. Memory is t
 cache.
 """
 
-import argparse
 import json
 import shutil
 import statistics
@@ -99,11 +98,7 @@ def main() -> None:
         help='for files of some 700 bytes for each node, removed at the end',
     )
     add_table(parser)
-    parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.worker is not None:
-        print(json.dumps(work(**json.loads(args.worker))))
-        return
     if args.folder is None and not args.table:
         parser.error('--folder must name a folder for the files of the graph')
     if not args.table:

@@ -10,7 +10,6 @@ attentions of PyG. ``unequal-molecules`` is the same with graphs of 15 to 35 nod
 case run in turn in one process.
 """
 
-import argparse
 import json
 import statistics
 from collections.abc import Callable
@@ -135,11 +134,7 @@ def main() -> None:
         '--rounds', type=positive, default=30, help='rounds of ten calls of each method, in turn'
     )
     add_table(parser)
-    parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.worker is not None:
-        print(json.dumps(work(**json.loads(args.worker))))
-        return
     for place in trange(0 if args.table else len(args.cases), disable=args.table):
         case = args.cases[place]
         metrics = fresh('benchmarks.runtime.small_graphs', {'case': case, 'rounds': args.rounds})

@@ -6,7 +6,6 @@ python -m benchmarks.runtime.startup --table   # only write the table of the exi
 The first call is beside the second one. Calls run in fresh processes, in turn with PyG's.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -118,11 +117,7 @@ def main() -> None:
         '--rounds', type=positive, default=5, help='fresh processes for each'
     )
     add_table(parser)
-    parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.worker is not None:
-        print(json.dumps(work(**json.loads(args.worker))))
-        return
     if not args.table:
         config = {'nodes': NODES, 'channels': CHANNELS, 'rounds': args.rounds}
         labels = {'variant': '', 'protocol': 'fresh-processes-alternating', 'seeds': [0]}

@@ -7,7 +7,6 @@ python -m benchmarks.runtime.transforms --table      # only write the table of e
 Methods run in fresh processes, in turn. The graph of each library is built beforehand.
 """
 
-import argparse
 import json
 import warnings
 from pathlib import Path
@@ -136,12 +135,8 @@ def main() -> None:
         '--limit', type=float, default=300.0, help='seconds for a process, its graph included'
     )
     add_table(parser)
-    parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
-    if args.worker is not None:
-        print(json.dumps(work(**json.loads(args.worker))))
-        return
     if not args.table:
         pairs = [
             (case, graph)

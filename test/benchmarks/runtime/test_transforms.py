@@ -1,5 +1,6 @@
 import json
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -101,3 +102,10 @@ def test_fresh_processes(monkeypatch):
     assert measure.fresh('module', {'case': 'good'}, 1.0) == {}
     with pytest.raises(RuntimeError, match=r"module failed with \{'case': 'bad'\}:\nno memory"):
         measure.fresh('module', {'case': 'bad'})
+
+
+def test_the_program_of_a_fresh_process(monkeypatch, capsys):
+    monkeypatch.setattr(transforms, 'work', lambda case: {'seconds': [len(case)]})
+    monkeypatch.setattr(sys, 'argv', ['-c', '{"case": "svd"}'])
+    exec(measure.WORKER.format(module=transforms.__name__), {})
+    assert capsys.readouterr().out == '{"seconds": [3]}\n'
