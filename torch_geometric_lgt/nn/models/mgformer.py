@@ -1,6 +1,6 @@
 # N = U + I nodes (U users, I items), E edges, P pairs, D embedding size, S size of the structural
 # encoding.
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -14,11 +14,8 @@ from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
-from torch_geometric_lgt.functional.neighbors.hops import degrees, edges_into
 from torch_geometric_lgt.functional.ranking import rule_bits
 from torch_geometric_lgt.nn._layers.input_checks import (
-    check_devices,
     check_edge_index,
     check_not_negative,
     check_sizes,
@@ -28,9 +25,16 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, reference
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
+from torch_geometric_lgt.nn.models._mgformer_data import (
+    joint_degrees,
+    joint_encoding,
+    users_and_items,
+)
+from torch_geometric_lgt.nn.models._mgformer_neighbors import neighbor_embedding
+from torch_geometric_lgt.nn.models._mgformer_stream import stream_layers
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._recommender import Recommender
-from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
+from torch_geometric_lgt.nn.models._streaming.stream import Stream, evaluation
 from torch_geometric_lgt.typing import Adj
 
 MASKS = ('degree', 'adjacency', 'none')
@@ -224,48 +228,16 @@ class MGFormer(Recommender):
                 exist, or only one node type has the encodings. If :obj:`user_type` is no node type,
                 or is missing where the first edges do not start at the first node type.
         """
-        if not isinstance(data, HeteroData):
-            raise ValueError(
-                "'data' must be a HeteroData of users and items, as InteractionDataset makes (got "
-                f'{type(data).__name__})'
-            )
-        names = list(data.node_types)
-        ends = {name for source, _, target in data.edge_types for name in (source, target)}
-        hint = '; set num_nodes of both node types' if len(names) < 2 and len(ends) == 2 else ''
-        if len(names) != 2 or not ends or not ends <= set(names):
-            raise ValueError(
-                "'data' must have two node types, users and items, and edges of these types only "
-                f'(got {names} and {data.edge_types}){hint}'
-            )
-        first = next((s for s, _, t in data.edge_types if s != t), names[0])
-        if user_type is None and first != names[0]:
-            raise ValueError(
-                f"'user_type' must name the users where the first node type, {names[0]!r}, is not "
-                f'the source of the first edges (got {data.edge_types}); give one of {names}'
-            )
-        if user_type is not None:
-            check_choice('user_type', user_type, names)
-            names.sort(key=lambda name: name != user_type)
-        sizes = {name: data[name].num_nodes for name in names}
-        if not all(sizes.values()):
-            raise ValueError(
-                f"'data' must have users and items (got {sizes}); set num_nodes of both node types"
-            )
-        encoded = [name for name in names if attr_name in data[name]]
-        if len(encoded) == 1:
-            raise ValueError(
-                f"'attr_name' must be an attribute of both node types, or of neither (got "
-                f'{attr_name!r}, which only {encoded[0]!r} has)'
-            )
-        num_users, num_items = sizes.values()
-        degree = _degrees(data, sizes)
-        encoding = torch.cat([data[name][attr_name] for name in names]) if encoded else None
+        sizes = users_and_items(data, user_type)
+        encoding = joint_encoding(data, sizes, attr_name)
+        degree = joint_degrees(data, sizes)
         kwargs = {
             'structural_encoding': encoding,
             'degree': degree,
             'max_degree': max(MAX_DEGREE, int(degree.max())),
             **kwargs,
         }
+        num_users, num_items = sizes.values()
         return cls(num_users, num_items, *args, **kwargs)
 
     def reset_parameters(self) -> None:
@@ -312,18 +284,10 @@ class MGFormer(Recommender):
         """
         check_edge_index(edge_index, "; give nodes as 'nodes'")
         nodes = None if nodes is None else self._ids(nodes, 'nodes')
-        self._check_states(states)
+        if states is not None:
+            self._check_states(states)
         if self.mask == 'adjacency':
-            edges = self._edges(edge_index, edge_weight)
-            if nodes is not None and not any(
-                cast(Any, layer).neighbor_sum.explain for layer in self.layers
-            ):
-                return self._near(self.num_layers, nodes, *edges)
-            x = self.tokens()
-            for layer in self.layers:
-                out = layer(x, edges[0], edge_weight=edges[1])
-                x = out + x if self.residual else out
-            return x if nodes is None else x[nodes]
+            return neighbor_embedding(self, edge_index, nodes, edge_weight)
         check_unused(edge_weight, "unless 'mask' is 'adjacency'")
         x = self.tokens(None if states is None and self.num_layers > 0 else nodes)
         for index, layer in enumerate(self.layers):
@@ -377,50 +341,7 @@ class MGFormer(Recommender):
                     f'nodes (got {stream.num_nodes}); set num_nodes={self.num_nodes} in the data'
                 )
             width = self.tokens(torch.arange(1, device=weight.device)).size(1)
-            return stream.result(width, weight.dtype, lambda: self._stream_rows(stream))
-
-    def _stream_rows(self, stream: Stream) -> Callable[[Part], Tensor]:
-        device = reference(self.embedding).device
-        x = self.tokens
-        stream_layer = self._stream_near if self.mask == 'adjacency' else self._stream_far
-        for index in range(self.num_layers):
-            x = partial(_rows_of, stream_layer(stream, index, x), device)
-        return lambda part: x(part.ids(device))
-
-    def _stream_near(self, stream: Stream, index: int, x: Callable[[Tensor], Tensor]) -> Tensor:
-        r"""Computes the output ``[N, D + S]`` of layer :obj:`index`, which attends to neighbours,
-        part by part. The function :obj:`x` returns the rows of its input for a tensor of ids."""
-        layer = cast(Any, self.layers[index])
-        weight = reference(self.embedding)
-
-        def rows(part: Part) -> Tensor:
-            x_dst = x(part.ids(weight.device))
-            x_src = x(part.n_id.to(weight.device))
-            part = part.to(weight.device)
-            out = layer((x_src, x_dst), part.edge_index, edge_weight=part.edge_weight)
-            return out + x_dst if self.residual else out
-
-        name = f'layer-{index + 1}'
-        width = layer.in_channels
-        return stream.fill(name, width, weight.dtype, rows, neighbors=True)
-
-    def _stream_far(self, stream: Stream, index: int, x: Callable[[Tensor], Tensor]) -> Tensor:
-        r"""Computes the output ``[N, D + S]`` of layer :obj:`index`, which attends to all nodes,
-        part by part. The function :obj:`x` returns the rows of its input for a tensor of ids."""
-        layer = cast(Any, self.layers[index])
-        weight = reference(self.embedding)
-
-        def state_of(part: Part) -> AttentionState:
-            nodes = part.ids(weight.device)
-            return self.layer_state(layer, x(nodes), None, nodes)
-
-        state = stream.state(f'state-{index}', state_of)
-
-        def rows(part: Part) -> Tensor:
-            nodes = part.ids(weight.device)
-            return self.layer_rows(layer, x(nodes), None, nodes, state)
-
-        return stream.fill(f'layer-{index + 1}', layer.in_channels, weight.dtype, rows)
+            return stream.result(width, weight.dtype, lambda: stream_layers(self, stream))
 
     def tokens(self, nodes: Tensor | None = None) -> Tensor:
         r"""Returns the rows of :math:`\mathbf{X}` for the ids :obj:`nodes` ``[n]`` (default: all
@@ -485,9 +406,7 @@ class MGFormer(Recommender):
             out = layer(pair, degree, state=state)
         return out + x_dst if self.residual else out
 
-    def _check_states(self, states: Sequence[AttentionState] | None) -> None:
-        if states is None:
-            return
+    def _check_states(self, states: Sequence[AttentionState]) -> None:
         self._check_mask_of_states()
         if not isinstance(states, Sequence):
             raise TypeError(f"'states' must be a list of states (got {type(states).__name__})")
@@ -503,62 +422,8 @@ class MGFormer(Recommender):
                 'node to node'
             )
 
-    def _near(self, depth: int, nodes: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
-        r"""Computes the rows of :obj:`nodes` after the first :obj:`depth` layers with the mask
-        :obj:`"adjacency"`, ``[n, D + S]``, from the nodes within :obj:`depth` hops.
-
-        Args:
-            depth (int): The number of layers; 0 returns :meth:`tokens`.
-            nodes (torch.Tensor): The ids ``[n]``.
-            edges (torch.Tensor): All edges of the graph ``[2, E]``.
-            weight (torch.Tensor, optional): Their weights ``[E]``.
-        """
-        if depth == 0:
-            return self.tokens(nodes)
-        (source, target), near_weight = edges_into(nodes, edges, weight)
-        n_id = torch.cat([nodes, source]).unique()
-        x_src = self._near(depth - 1, n_id, edges, weight)
-        x_dst = x_src[torch.searchsorted(n_id, nodes)]
-        near_edges = torch.stack([torch.searchsorted(n_id, source), target])
-        out = self.layers[depth - 1]((x_src, x_dst), near_edges, edge_weight=near_weight)
-        return out + x_dst if self.residual else out
-
-    def _edges(
-        self, edge_index: Adj | None, edge_weight: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        if edge_index is None:
-            raise ValueError(
-                "'edge_index' must be given to a model with 'mask' = 'adjacency' (got None)"
-            )
-        check_devices(
-            reference(self.embedding).device, edge_index=edge_index, edge_weight=edge_weight
-        )
-        return weighted_edges(edge_index, self.num_nodes, self.num_nodes, edge_weight)
-
     def __repr__(self) -> str:
         return (
             f'{self.__class__.__name__}({self.num_users}, {self.num_items}, '
             f'{self.embedding_dim}, num_layers={self.num_layers})'
         )
-
-
-def _degrees(data: HeteroData, sizes: dict[str, int]) -> Tensor:
-    r"""Counts the distinct neighbours of each node over all edge types in either direction,
-    ``[N]``, for two node types of the given :obj:`sizes`.
-
-    Raises:
-        TypeError: If an edge type has neither :obj:`edge_index` nor :obj:`adj_t`.
-        ValueError: If an id is outside the nodes of its type.
-    """
-    first, second = sizes
-    start = {first: 0, second: sizes[first]}
-    pairs = []
-    for (source, _, target), store in zip(data.edge_types, data.edge_stores, strict=True):
-        name = 'adj_t' if 'adj_t' in store and 'edge_index' not in store else 'edge_index'
-        edges, _ = weighted_edges(store.get(name), sizes[source], sizes[target], argument=name)
-        pairs.append(edges + edges.new_tensor([[start[source]], [start[target]]]))
-    return degrees(torch.cat(pairs, 1), sum(sizes.values()))
-
-
-def _rows_of(array: Tensor, device: torch.device, nodes: Tensor) -> Tensor:
-    return to_device(array[nodes.cpu()], device)
