@@ -1,4 +1,5 @@
 # N nodes, D hidden channels, P channels of a position.
+from collections.abc import Callable
 from typing import Any, cast
 
 from torch import Tensor
@@ -59,7 +60,23 @@ class Block(Module):
 
 class GPSLayer(Block, GPSConv):
     r"""Applies the layer :class:`~torch_geometric_lgt.nn.GPSConv` to the input of a layer of the
-    model."""
+    model. Its norms are from :obj:`make_norm`, and those of branches that it lacks are
+    :obj:`None`."""
+
+    def __init__(
+        self,
+        channels: int,
+        conv: Any,
+        attn: Module | None,
+        heads: int,
+        dropout: float,
+        act: str,
+        make_norm: Callable[[], Any],
+    ) -> None:
+        super().__init__(channels, conv, heads, dropout, act, norm=None, attn_type=attn)
+        self.norm1 = None if conv is None else make_norm()
+        self.norm2 = None if attn is None else make_norm()
+        self.norm3 = make_norm()
 
 
 class InputLayer(Block):

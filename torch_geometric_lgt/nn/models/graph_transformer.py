@@ -1,18 +1,18 @@
 # N nodes, E edges, B graphs, D hidden channels, H heads, L layers, F_e edge features.
-import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch.nn import LayerNorm, Linear, Module, ModuleDict, ModuleList
+from torch.nn import Linear, Module, ModuleDict
 from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
 from torch_geometric.nn.aggr import Aggregation
 
-from torch_geometric_lgt._arguments import check_choice, check_flags
+from torch_geometric_lgt._arguments import check_flags
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -31,15 +31,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     require_edges,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
-from torch_geometric_lgt.nn.conv.gps_conv import ATTENTIONS, check_attention, make_attention
-from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes, check_statistics
-from torch_geometric_lgt.nn.models._blocks import (
-    GatedLayer,
-    GPSLayer,
-    InputLayer,
-    LocalLayer,
-    PositionedAttention,
-)
+from torch_geometric_lgt.nn.models._batch_norm import Processes, check_statistics
 from torch_geometric_lgt.nn.models._encodings import (
     check_encodings,
     check_position,
@@ -48,6 +40,12 @@ from torch_geometric_lgt.nn.models._encodings import (
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
+from torch_geometric_lgt.nn.models._make_blocks import (
+    check_attention_type,
+    check_branches,
+    make_block_attention,
+    make_blocks,
+)
 from torch_geometric_lgt.nn.models._message_passing_layers import (
     MessageInput,
     check_one_hop,
@@ -66,11 +64,6 @@ from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 NODE_NORM = "make the model with norm='layer_norm', which the MLPs of named layers have, too"
-NORMS: dict[str | None, Callable[[int], Module | None]] = {
-    'batch_norm': ProcessBatchNorm,
-    'layer_norm': LayerNorm,
-    None: lambda channels: None,
-}
 
 
 class GraphTransformer(LayerwiseModel):
@@ -225,8 +218,8 @@ class GraphTransformer(LayerwiseModel):
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_flags(gate=gate, input_norm=input_norm)
         check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
-        _check_attention(attn_type)
-        _check_branches(conv, attn_type, num_local_layers, norm, gate)
+        check_attention_type(attn_type)
+        check_branches(conv, attn_type, num_local_layers, norm, gate)
         if isinstance(attn_type, str) and attn_type != 'mean':
             check_heads(heads, hidden_channels)
         if attn_type == 'kernel' and attn_kwargs is None:
@@ -245,30 +238,27 @@ class GraphTransformer(LayerwiseModel):
         self.lin_encodings = ModuleDict(
             {name: Linear(channels, hidden_channels) for name, channels in self.encodings.items()}
         )
-        self.blocks: Any = ModuleList()
-        if input_norm:
-            norm_in = NORMS[norm](hidden_channels)
-            self.blocks.append(InputLayer(hidden_channels, dropout, act, norm_in))
         self.norm = norm
-        num_gated = 0 if gate and attn_type is None else num_layers
-        for index in range(num_local_layers + num_gated):
-            local = None
-            if index < num_local_layers or not gate:
-                local = make_conv(conv, hidden_channels, heads, edge_channels, conv_kwargs, norm)
-            if index < num_local_layers:
-                has_output_norm = gate and index == num_local_layers - 1
-                block = LocalLayer(
-                    hidden_channels,
-                    cast(Module, local),
-                    dropout,
-                    act,
-                    NORMS[norm](hidden_channels),
-                    has_output_norm,
-                )
-            else:
-                attention = self._make_attention(heads, attn_type, attn_kwargs)
-                block = self._make_block(local, attention, heads, dropout, act)
-            self.blocks.append(block)
+        self.blocks: Any = make_blocks(
+            hidden_channels,
+            num_local_layers,
+            0 if gate and attn_type is None else num_layers,
+            partial(make_conv, conv, hidden_channels, heads, edge_channels, conv_kwargs, norm),
+            partial(
+                make_block_attention,
+                hidden_channels,
+                heads,
+                attn_type,
+                attn_kwargs,
+                self.encodings[position] if position else None,
+            ),
+            heads=heads,
+            gate=gate,
+            dropout=dropout,
+            input_norm=input_norm,
+            norm=norm,
+            act=act,
+        )
         self.uses_edges = self.conv is not None
         if edge_channels > 0 and not self.uses_edges:
             raise ValueError(
@@ -297,31 +287,6 @@ class GraphTransformer(LayerwiseModel):
     def uses_degrees(self) -> bool:
         r"""Tells whether layers read the degrees of the whole graph, as those of GCN do."""
         return is_sparse_gcn(self.conv)
-
-    def _make_attention(
-        self, heads: int, attn_type: Any, attn_kwargs: dict[str, Any] | None
-    ) -> Module | None:
-        width = self.hidden_channels
-        if callable(attn_type):
-            attn_type = attn_type(width, heads)
-        if self.position is None:
-            return make_attention(width, heads, attn_type, attn_kwargs)
-        options = {**(attn_kwargs or {}), 'position_channels': self.encodings[self.position]}
-        return PositionedAttention(make_attention(width, heads, attn_type, options), width)
-
-    def _make_block(
-        self, conv: Any, attention: Module | None, heads: int, dropout: float, act: str
-    ) -> GPSLayer | GatedLayer:
-        r"""Creates a layer with attention: a gated one, or one of both branches with the norms of
-        the model."""
-        width = self.hidden_channels
-        if self.gate:
-            return GatedLayer(width, cast(Module, attention), dropout, act)
-        block: Any = GPSLayer(width, conv, heads, dropout, act, norm=None, attn_type=attention)
-        is_used = {'norm1': conv is not None, 'norm2': attention is not None, 'norm3': True}
-        for name, value in is_used.items():
-            setattr(block, name, NORMS[self.norm](width) if value else None)
-        return block
 
     @with_advice()
     def forward(
@@ -388,7 +353,8 @@ class GraphTransformer(LayerwiseModel):
             num_keys=num_keys,
             process_group=process_group,
         )
-        layers = self.layers(x, context, *self._sorted(encodings))
+        ordered = sorted_encodings(encodings, self.encodings, GraphTransformer.forward)
+        layers = self.layers(x, context, *ordered)
         if self.level == 'node':
             return self.readout(layers)
         z = layers[-1][:, : self.hidden_channels]
@@ -447,7 +413,8 @@ class GraphTransformer(LayerwiseModel):
         self.check_inputs(x, edge_index)
         edges = self._message_input(edge_index, x, edge_attr, edge_weight, None)
         context = GraphContext(edges, batch=batch)
-        inputs = self.layers(x, context, *self._sorted(encodings))[:-1]
+        ordered = sorted_encodings(encodings, self.encodings, GraphTransformer.forward)
+        inputs = self.layers(x, context, *ordered)[:-1]
         return self.scores_of_pairs(inputs, pairs, batch)
 
     @property
@@ -574,9 +541,6 @@ class GraphTransformer(LayerwiseModel):
         size = x.size(0)
         return message_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)
 
-    def _sorted(self, encodings: dict[str, Tensor]) -> list[Tensor]:
-        return sorted_encodings(encodings, self.encodings, GraphTransformer.forward)
-
     def _dropped_features(self, x: Tensor) -> Tensor:
         if x.layout == torch.strided:
             return dropout(x, self.input_dropout, self.training)
@@ -587,40 +551,3 @@ class GraphTransformer(LayerwiseModel):
 
     def __repr__(self) -> str:
         return f'{super().__repr__()[:-1]}, num_local_layers={self.num_local_layers})'
-
-
-def _check_attention(attn_type: Any) -> None:
-    r"""Raises a ValueError if :obj:`attn_type` is a layer, or a name that the model cannot have."""
-    if isinstance(attn_type, Module):
-        raise ValueError(
-            "'attn_type' must be a function, which is called for each layer of the model, such as "
-            f'lambda channels, heads: {type(attn_type).__name__}(..) (got {attn_type})'
-        )
-    if isinstance(attn_type, type) and 'out_channels' in inspect.signature(attn_type).parameters:
-        name = attn_type.__name__
-        raise ValueError(
-            "'attn_type' must be a function of channels and heads, such as lambda channels, heads: "
-            f'{name}(channels, channels, heads=heads) (got the class {name})'
-        )
-    if attn_type == 'degree_masked':
-        raise ValueError(
-            "'attn_type' must not be 'degree_masked', which reads degrees; build the model of "
-            "layers GPSConv(attn_type='degree_masked') (got 'degree_masked')"
-        )
-    names = [name for name in ATTENTIONS if name != 'degree_masked']
-    if isinstance(attn_type, str):
-        check_attention(attn_type, names, ', None or a function of channels and heads')
-
-
-def _check_branches(
-    conv: Any, attn_type: Any, num_local_layers: int, norm: str | None, gate: bool
-) -> None:
-    r"""Raises a ValueError if a layer would have neither message passing nor attention, or the
-    model cannot have the attention or the norm."""
-    if conv is None and (attn_type is None or num_local_layers > 0):
-        raise ValueError("'conv' must not be None in a layer without attention (got None)")
-    if gate and attn_type is None and num_local_layers == 0:
-        raise ValueError(
-            "'num_local_layers' must be at least 1 with 'gate' and without attention (got 0)"
-        )
-    check_choice('norm', norm, NORMS)
