@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional._engine import operators, plain
 from torch_geometric_lgt.functional._engine.custom_op import reverse_mode_only
 from torch_geometric_lgt.functional._engine.dispatch import is_fused, may_record
-from torch_geometric_lgt.functional.attention.state import check_fit
+from torch_geometric_lgt.functional.attention.state_checks import check_fit
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     LinearInput,

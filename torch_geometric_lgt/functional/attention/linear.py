@@ -15,10 +15,10 @@ from torch_geometric_lgt.functional.attention.kernel import attend, check_alike,
 from torch_geometric_lgt.functional.attention.state import (
     AttentionState,
     build_state,
-    check_readable,
     read_state,
     sums_of_squares,
 )
+from torch_geometric_lgt.functional.attention.state_checks import check_readable
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, value_input
 from torch_geometric_lgt.functional.numerics import compute_dtype, without_autocast
 from torch_geometric_lgt.functional.segment import Segments, count_graphs

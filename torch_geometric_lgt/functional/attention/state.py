@@ -17,6 +17,7 @@ from torch_geometric_lgt.distributed import (
 )
 from torch_geometric_lgt.functional._engine import operators, plain
 from torch_geometric_lgt.functional._engine.dispatch import is_traced_small
+from torch_geometric_lgt.functional.attention.state_checks import check_mergeable, check_readable
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     LinearInput,
@@ -24,7 +25,7 @@ from torch_geometric_lgt.functional.inputs import (
     no_values,
     value_input,
 )
-from torch_geometric_lgt.functional.numerics import compute_dtype, neutral
+from torch_geometric_lgt.functional.numerics import neutral
 from torch_geometric_lgt.functional.segment import Segments, segments
 
 TENSORS = ('sums', 'maximum', 'squares', 'count', 'query_squares')
@@ -257,11 +258,8 @@ class AttentionState:
         """
         check_mergeable('other', other, self)
         maximum = torch.maximum(self.maximum, other.maximum)
-        ours, theirs = (
-            state.sums * (state.maximum - maximum).exp().unsqueeze(-1) for state in (self, other)
-        )
         return self._replace(
-            sums=ours + theirs,
+            sums=self._sums_relative_to(maximum) + other._sums_relative_to(maximum),
             maximum=maximum,
             count=self.count + other.count,
             squares=self.squares + other.squares,
@@ -299,8 +297,8 @@ class AttentionState:
             )
         minus = {name: -getattr(other, name) for name in TENSORS if name != 'maximum'}
         rest = self.merge(other._replace(**minus))
-        rescale = (self.maximum - rest.maximum).exp().unsqueeze(-1)
-        rounding = ROUNDINGS * torch.finfo(self.sums.dtype).eps * rescale * self.sums.abs()
+        eps = torch.finfo(self.sums.dtype).eps
+        rounding = ROUNDINGS * eps * self._sums_relative_to(rest.maximum).abs()
         error = torch.where(rest.sums.abs() < rounding, rest.sums, 0)
         empty = rest.count == 0
         sums = (rest.sums - error.detach()).masked_fill(empty[:, None, None, None], 0)
@@ -356,7 +354,7 @@ class AttentionState:
             >>> dist.destroy_process_group()
         """
         maximum = all_reduce_max(self.maximum, group)
-        sums = self.sums * (self.maximum - maximum).exp().unsqueeze(-1)
+        sums = self._sums_relative_to(maximum)
         local = [sums, self.squares, self.query_squares, count_parts(self.count, sums.dtype)]
         total = all_reduce_sum(torch.cat([part.flatten() for part in local]), group)
         totals = total.split([part.numel() for part in local])
@@ -491,6 +489,10 @@ class AttentionState:
         """
         return cls.from_state_dict(read_tensors(path, 'attention_state'))
 
+    def _sums_relative_to(self, maximum: Tensor) -> Tensor:
+        r"""Returns the sums as a state with another :obj:`maximum` ``[B, H, M]`` stores them."""
+        return self.sums * (self.maximum - maximum).exp().unsqueeze(-1)
+
     def _replace(self, **changes: Tensor) -> 'AttentionState':
         r"""Returns a state with other tensors for the attributes named in :obj:`changes`."""
         tensors = {name: getattr(self, name) for name in TENSORS} | changes
@@ -548,38 +550,3 @@ def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
         inputs, mask=None, projection=None, kind='values', noise=None, samples=1, self_value=None
     )
     return build_state(keys, no_values(keys), nodes).squares
-
-
-def check_mergeable(name: str, value: AttentionState, state: AttentionState, fix: str = '') -> None:
-    r"""Raises a ValueError, which calls :obj:`value` by :obj:`name` and ends in :obj:`fix`, unless
-    it has the sizes of :obj:`state`."""
-    expected, actual = ((each.sums.shape, each.rank, each.samples) for each in (state, value))
-    if actual != expected:
-        raise ValueError(
-            f"'{name}' must have the graphs, heads, features, channels and samples of {state} "
-            f'(got {value}){fix}'
-        )
-
-
-def check_readable(state: AttentionState, queries: KernelInput, nodes: Segments) -> None:
-    r"""Raises a ValueError unless the queries fit the state (sums over all keys of a graph) in
-    sizes, dtype and device."""
-    check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))
-    dtype, device = compute_dtype(queries.x.dtype), queries.x.device
-    if (state.sums.dtype, state.sums.device) != (dtype, device):
-        raise ValueError(
-            f"'state' must be of {dtype} on {device} (got {state.sums.dtype} on "
-            f'{state.sums.device}); use state.to({str(device)!r}, {dtype})'
-        )
-
-
-def check_fit(queries: KernelInput, nodes: Segments, state_sizes: tuple[int, ...]) -> None:
-    r"""Raises a ValueError unless the queries have the sizes of a state (sums over all keys of a
-    graph): the numbers :obj:`state_sizes` of graphs, heads, features, rank and samples."""
-    num_graphs, num_features = nodes.sizes.size(0), queries.num_features()
-    sizes = (num_graphs, queries.heads, num_features, queries.rank(), queries.samples)
-    if sizes != state_sizes:
-        raise ValueError(
-            "'state' must have the graphs, heads, features, rank and samples of the queries, "
-            f'{sizes} (got {state_sizes})'
-        )

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import ModuleList
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.attention.state import check_mergeable
+from torch_geometric_lgt.functional.attention.state_checks import check_mergeable
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._graph_context import Edges, GraphContext

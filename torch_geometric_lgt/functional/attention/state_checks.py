@@ -1,0 +1,45 @@
+# A state holds the sums over all keys of each graph.
+from typing import TYPE_CHECKING
+
+from torch_geometric_lgt.functional.inputs import KernelInput
+from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.segment import Segments
+
+if TYPE_CHECKING:
+    from torch_geometric_lgt.functional.attention.state import AttentionState
+
+
+def check_mergeable(
+    name: str, value: 'AttentionState', state: 'AttentionState', fix: str = ''
+) -> None:
+    r"""Raises a ValueError, which calls :obj:`value` by :obj:`name` and ends in :obj:`fix`, unless
+    it has the sizes of :obj:`state`."""
+    expected, actual = ((each.sums.shape, each.rank, each.samples) for each in (state, value))
+    if actual != expected:
+        raise ValueError(
+            f"'{name}' must have the graphs, heads, features, channels and samples of {state} "
+            f'(got {value}){fix}'
+        )
+
+
+def check_readable(state: 'AttentionState', queries: KernelInput, nodes: Segments) -> None:
+    r"""Raises a ValueError unless the queries fit the state in sizes, dtype and device."""
+    check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))
+    dtype, device = compute_dtype(queries.x.dtype), queries.x.device
+    if (state.sums.dtype, state.sums.device) != (dtype, device):
+        raise ValueError(
+            f"'state' must be of {dtype} on {device} (got {state.sums.dtype} on "
+            f'{state.sums.device}); use state.to({str(device)!r}, {dtype})'
+        )
+
+
+def check_fit(queries: KernelInput, nodes: Segments, state_sizes: tuple[int, ...]) -> None:
+    r"""Raises a ValueError unless the queries have the sizes of a state: the numbers
+    :obj:`state_sizes` of graphs, heads, features, rank and samples."""
+    num_graphs, num_features = nodes.sizes.size(0), queries.num_features()
+    sizes = (num_graphs, queries.heads, num_features, queries.rank(), queries.samples)
+    if sizes != state_sizes:
+        raise ValueError(
+            "'state' must have the graphs, heads, features, rank and samples of the queries, "
+            f'{sizes} (got {state_sizes})'
+        )
