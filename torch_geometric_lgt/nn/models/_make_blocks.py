@@ -7,7 +7,7 @@ from typing import Any, cast
 from torch.nn import LayerNorm, Module, ModuleList
 
 from torch_geometric_lgt._arguments import check_choice
-from torch_geometric_lgt.nn.conv.gps_conv import ATTENTIONS, check_attention, make_attention
+from torch_geometric_lgt.nn.conv._gps_attention import ATTENTIONS, check_attention, make_attention
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm
 from torch_geometric_lgt.nn.models._blocks import (
     GatedLayer,
