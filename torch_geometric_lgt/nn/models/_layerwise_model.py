@@ -3,14 +3,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import ModuleList
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.attention.state_checks import check_mergeable
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
 from torch_geometric_lgt.nn._layers.linear_parts import reference
+from torch_geometric_lgt.nn.models._context_states import (
+    check_context,
+    state_of_all_keys,
+    with_state,
+)
 from torch_geometric_lgt.nn.models._graph_context import Edges, GraphContext
 from torch_geometric_lgt.nn.models._streamed_model import StreamedModel
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
@@ -52,11 +55,6 @@ class LayerwiseModel(StreamedModel):
         r"""Tells whether layers read the degrees of the whole graph."""
         return self.uses_edges
 
-    def _present_attentions(self, num_layers: int | None = None) -> list[Any]:
-        r"""Returns the attention layers among the first :obj:`num_layers` layers (default:
-        all)."""
-        return [conv for conv in self.attentions[:num_layers] if conv is not None]
-
     def input_layer(self, x: Tensor, *encodings: Tensor) -> Tensor:
         r"""Computes the input ``[N, D]`` of the first layer from the node attributes
         :attr:`input_names`, of which the features :obj:`x` ``[N, F]`` are the first."""
@@ -92,78 +90,17 @@ class LayerwiseModel(StreamedModel):
         r"""Computes the outputs of all layers from the features :obj:`x` ``[N, F]`` and the
         encodings of a model that takes some: a list of
         :math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(L)}`, ``[N, D]`` each."""
-        self._check_context(x, context)
-        layers = [self.input_layer(x, *encodings)]
-        for index in range(len(self.attentions)):
-            state = self._state(index, layers[-1], context)
+        attentions = self.attentions
+        check_context(context, x.size(0), [conv for conv in attentions if conv is not None])
+        reads_states = context.states is not None or context.process_group is not None
+        layers, number = [self.input_layer(x, *encodings)], 0
+        for index, attention in enumerate(attentions):
+            state = None
+            if reads_states and attention is not None:
+                state = state_of_all_keys(attention, layers[-1], context, number)
+                number += 1
             layers.append(self.layer(index, layers[-1], layers[0], context, state))
         return layers
-
-    def _check_context(self, x: Tensor, context: GraphContext) -> None:
-        states, group, num_keys = context.states, context.process_group, context.num_keys
-        number = len(self._present_attentions())
-        if hasattr(states, 'without'):
-            raise TypeError(
-                f"'states' must be a list of states (got {type(states).__name__}); pass "
-                'memory.without(nodes) of an AttentionMemory, for the nodes that are keys'
-            )
-        if states is not None and len(states) != number:
-            raise ValueError(
-                f"'states' must be one for each of {number} layers with attention (got "
-                f'{len(states)})'
-            )
-        if num_keys is not None and states is None and group is None:
-            raise ValueError(
-                f"'num_keys' must be None without 'states' or 'process_group' (got {num_keys}); "
-                'dist.group.WORLD is None before init_process_group'
-            )
-        if isinstance(group, str):
-            raise TypeError(
-                f"'process_group' must be a group, such as dist.group.WORLD (got {group!r})"
-            )
-        if num_keys is not None and not 0 <= num_keys <= x.size(0):
-            raise ValueError(
-                f"'num_keys' must be between 0 and the number of nodes, {x.size(0)} (got "
-                f'{num_keys})'
-            )
-        if states and group is None and not torch.compiler.is_compiling():
-            num_rows = x.size(0) if num_keys is None else num_keys
-            num_left_out = states[0].num_left_out
-            if num_left_out not in (None, num_rows):
-                raise ValueError(
-                    f"'num_keys' must be {num_left_out}, the number of nodes that 'states' leave "
-                    f"out, the first rows of 'x' (got {num_rows}): every other node is in 'states'"
-                )
-        if states and not torch.compiler.is_compiling():
-            for conv, state in zip(self._present_attentions(), states, strict=True):
-                _check_mode(conv, state)
-        if group is not None and context.batch is not None and context.batch_size is None:
-            raise ValueError(
-                "'batch_size' must be given with 'batch' and 'process_group': each process has a "
-                'state for every graph'
-            )
-
-    def _state(self, index: int, x: Tensor, context: GraphContext) -> AttentionState | None:
-        r"""Builds the state (sums over all keys of each graph) that layer :obj:`index` reads in
-        place of the keys of its input :obj:`x`.
-
-        It adds up the keys of :obj:`x`, of all processes, and of the nodes outside the input, as
-        :obj:`context` demands. Returns :obj:`None` if the input contains all nodes."""
-        attention = self.attentions[index]
-        if attention is None or (context.states is None and context.process_group is None):
-            return None
-        batch = None if context.batch is None else context.batch[: context.num_keys]
-        keys = x[: context.num_keys]
-        state = _with_state(attention).attention_state(keys, batch, context.batch_size)
-        if context.process_group is not None:
-            state = state.all_reduce(context.process_group)
-        if context.states is None:
-            return state
-        number = len(self._present_attentions(index))
-        other = context.states[number]
-        fix = '; give states that attention_memory of this model builds'
-        check_mergeable(f'states[{number}]', other, state, fix)
-        return other.merge(state).to(state.sums.dtype)
 
     def attention_scores(
         self,
@@ -201,8 +138,9 @@ class LayerwiseModel(StreamedModel):
     ) -> list[Tensor]:
         r"""Computes the :meth:`attention_scores` of :obj:`pairs` from the :obj:`inputs` ``[N, D]``
         of all layers."""
-        for attention in self._present_attentions():
-            if not hasattr(attention, 'attention_scores'):
+        attentions = self.attentions
+        for attention in attentions:
+            if attention is not None and not hasattr(attention, 'attention_scores'):
                 raise ValueError(
                     "'attn_type' must be an attention with the method 'attention_scores' (got "
                     f'{type(attention).__name__})'
@@ -211,7 +149,7 @@ class LayerwiseModel(StreamedModel):
         pairs = weighted_edges(pairs, num_nodes, num_nodes, argument='pairs')[0]
         return [
             attention.attention_scores(z, pairs, batch)
-            for attention, z in zip(self.attentions, inputs, strict=True)
+            for attention, z in zip(attentions, inputs, strict=True)
             if attention is not None
         ]
 
@@ -332,7 +270,7 @@ class LayerwiseModel(StreamedModel):
         if conv is not None:
             state = stream.state(
                 f'state-{index}',
-                lambda part: _with_state(conv).attention_state(to_device(x[part.nodes], device)),
+                lambda part: with_state(conv).attention_state(to_device(x[part.nodes], device)),
             )
 
         def rows(part: Part) -> Tensor:
@@ -347,33 +285,3 @@ class LayerwiseModel(StreamedModel):
         return stream.fill(
             f'layer-{index + 1}', self.layer_channels, x.dtype, rows, self.uses_edges
         )
-
-
-def _check_mode(attention: Any, state: AttentionState) -> None:
-    r"""Checks that the keys of a memory have noise if those of the layer :obj:`attention` have it.
-
-    Raises:
-        ValueError: If only one of them has noise.
-    """
-    draws_noise = attention.training and getattr(attention, 'num_gumbel_samples', 0) > 0
-    if state.has_noise not in (None, draws_noise):
-        built, read = ('training', 'evaluation') if state.has_noise else ('evaluation', 'training')
-        raise ValueError(
-            f"'states' must be of a memory that was built in {read}, the mode of the model (got "
-            f'one of {built}): noise and temperature of the keys differ; call attention_memory '
-            'again in this mode'
-        )
-
-
-def _with_state(attention: Any) -> Any:
-    r"""Returns the layer :obj:`attention`.
-
-    Raises:
-        ValueError: If the layer has no state, such as :class:`torch.nn.MultiheadAttention`.
-    """
-    if not hasattr(attention, 'attention_state'):
-        raise ValueError(
-            "'attn_type' must have sums over keys (a method 'attention_state') for a part of a "
-            f'graph (got {type(attention).__name__})'
-        )
-    return attention

@@ -1,0 +1,120 @@
+# N nodes. The state of a layer holds the sums over all keys of each graph.
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.attention.state_checks import check_mergeable
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
+
+
+def check_context(context: GraphContext, num_nodes: int, attentions: Sequence[Any]) -> None:
+    r"""Checks what a :obj:`context` says of nodes outside an input of :obj:`num_nodes` nodes, which
+    all layers with attention, :obj:`attentions`, read.
+
+    Raises:
+        TypeError: If the states or the processes are of a wrong type.
+        ValueError: If they do not fit the layers, the input or each other.
+    """
+    states, group, num_keys = context.states, context.process_group, context.num_keys
+    number = len(attentions)
+    if hasattr(states, 'without'):
+        raise TypeError(
+            f"'states' must be a list of states (got {type(states).__name__}); pass "
+            'memory.without(nodes) of an AttentionMemory, for the nodes that are keys'
+        )
+    if states is not None and len(states) != number:
+        raise ValueError(
+            f"'states' must be one for each of {number} layers with attention (got {len(states)})"
+        )
+    if num_keys is not None and states is None and group is None:
+        raise ValueError(
+            f"'num_keys' must be None without 'states' or 'process_group' (got {num_keys}); "
+            'dist.group.WORLD is None before init_process_group'
+        )
+    if isinstance(group, str):
+        raise TypeError(
+            f"'process_group' must be a group, such as dist.group.WORLD (got {group!r})"
+        )
+    if num_keys is not None and not 0 <= num_keys <= num_nodes:
+        raise ValueError(
+            f"'num_keys' must be between 0 and the number of nodes, {num_nodes} (got {num_keys})"
+        )
+    if states and not torch.compiler.is_compiling():
+        if group is None:
+            _check_left_out(states[0].num_left_out, num_nodes if num_keys is None else num_keys)
+        for attention, state in zip(attentions, states, strict=True):
+            _check_mode(attention, state)
+    if group is not None and context.batch is not None and context.batch_size is None:
+        raise ValueError(
+            "'batch_size' must be given with 'batch' and 'process_group': each process has a "
+            'state for every graph'
+        )
+
+
+def _check_left_out(num_left_out: int | None, num_keys: int) -> None:
+    r"""Raises a ValueError if states leave out another number of nodes than the input has keys."""
+    if num_left_out not in (None, num_keys):
+        raise ValueError(
+            f"'num_keys' must be {num_left_out}, the number of nodes that 'states' leave "
+            f"out, the first rows of 'x' (got {num_keys}): every other node is in 'states'"
+        )
+
+
+def _check_mode(attention: Any, state: AttentionState) -> None:
+    r"""Checks that the keys of a memory have noise if those of the layer :obj:`attention` have it.
+
+    Raises:
+        ValueError: If only one of them has noise.
+    """
+    draws_noise = attention.training and getattr(attention, 'num_gumbel_samples', 0) > 0
+    if state.has_noise not in (None, draws_noise):
+        built, read = ('training', 'evaluation') if state.has_noise else ('evaluation', 'training')
+        raise ValueError(
+            f"'states' must be of a memory that was built in {read}, the mode of the model (got "
+            f'one of {built}): noise and temperature of the keys differ; call attention_memory '
+            'again in this mode'
+        )
+
+
+def state_of_all_keys(
+    attention: Any, x: Tensor, context: GraphContext, number: int
+) -> AttentionState:
+    r"""Builds the state that a layer reads in place of the keys of its input.
+
+    It adds up the keys of the input, of all processes, and of the nodes outside the input, as
+    :obj:`context` demands.
+
+    Args:
+        attention (torch.nn.Module): The attention of the layer.
+        x (torch.Tensor): The input of the layer ``[N, D]``.
+        context (GraphContext): The batch vector, the processes and the states.
+        number (int): The number of the layer among those with attention, from 0.
+    """
+    batch = None if context.batch is None else context.batch[: context.num_keys]
+    keys = x[: context.num_keys]
+    state = with_state(attention).attention_state(keys, batch, context.batch_size)
+    if context.process_group is not None:
+        state = state.all_reduce(context.process_group)
+    if context.states is None:
+        return state
+    other = context.states[number]
+    fix = '; give states that attention_memory of this model builds'
+    check_mergeable(f'states[{number}]', other, state, fix)
+    return other.merge(state).to(state.sums.dtype)
+
+
+def with_state(attention: Any) -> Any:
+    r"""Returns the layer :obj:`attention`.
+
+    Raises:
+        ValueError: If the layer has no state, such as :class:`torch.nn.MultiheadAttention`.
+    """
+    if not hasattr(attention, 'attention_state'):
+        raise ValueError(
+            "'attn_type' must have sums over keys (a method 'attention_state') for a part of a "
+            f'graph (got {type(attention).__name__})'
+        )
+    return attention
