@@ -21,6 +21,7 @@ from torch_geometric_lgt.nn import (
     MGFormer,
     SGFormer,
 )
+from torch_geometric_lgt.nn.models._local_branch import local_edges
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
     JaccardScores,
@@ -207,7 +208,7 @@ def test_repeated_edges_and_self_loops():
     model, plain = SGFormer(4, 8, 3).eval(), GCN(8, 8, 2, 8, norm='batch_norm').eval()
     plain.load_state_dict(model.gnn.state_dict())
     torch.testing.assert_close(
-        model.gnn(*(z := torch.randn(5, 8),), *model._gnn_edges(more, 5, None, z.dtype)),
+        model.gnn(*(z := torch.randn(5, 8),), *local_edges(model, more, 5, None, z.dtype)),
         plain(z, more),
     )
 

@@ -9,6 +9,7 @@ from benchmarks.node_classification.attentions import REPLACEMENTS, GraphSum, So
 from benchmarks.node_classification.models import make, parameter_groups
 from benchmarks.node_classification.settings import OPTIONS
 from torch_geometric_lgt.nn import DIFFormerConv
+from torch_geometric_lgt.nn.models._local_branch import local_edges
 
 
 @pytest.mark.parametrize('value_projection', [True, False])
@@ -35,7 +36,7 @@ def test_residual_and_local_branch_stay(name):
     model = classifier.model
     x_0 = model.input_layer(x)
     attention = model.norms[1](0.3 * model.convs[0](x_0) + 0.7 * x_0)
-    local = model.gnn(x, *model._gnn_edges(edges, 8, None, x.dtype))
+    local = model.gnn(x, *local_edges(model, edges, 8, None, x.dtype))
     expected = model.lin_out(0.2 * attention + 0.8 * local)
     torch.testing.assert_close(classifier(x)[0], expected)
     assert not torch.allclose(model.convs[0](x_0), x_0)

@@ -23,6 +23,7 @@ from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import SGFormer
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
+from torch_geometric_lgt.nn.models._local_branch import local_edges
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.testing._process_checks import run_threads
 
@@ -55,7 +56,7 @@ def test_default_network_is_the_gcn_of_pyg_without_its_messages():
     with torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: saved.append(tensor.numel()) or tensor, lambda tensor: tensor
     ):
-        out = model.gnn(x, *model._gnn_edges(edges, 40, None, x.dtype))
+        out = model.gnn(x, *local_edges(model, edges, 40, None, x.dtype))
     expected, grad = plain(x, edges), torch.randn(40, 8, dtype=torch.float64)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
     found = gradients(out, leaves_of(model.gnn, x=x), grad)
