@@ -77,7 +77,7 @@ class Arguments:
         r"""Returns the flat list of values that the operator takes, one for each slot. A tensor
         that is the same object as its partner in :obj:`shares` is replaced by :obj:`None`."""
         values = self._values()
-        for position, other in reversed(self._shared):
+        for position, other in self._shared[::-1]:
             if values[position] is values[other]:
                 values[position] = None
         return values

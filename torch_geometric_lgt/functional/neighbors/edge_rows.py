@@ -97,11 +97,8 @@ class SortedEdges(NamedTuple):
             >>> edges.fit(2, 3), edges.fit(3, 3)
             (True, False)
         """
-        sizes = (num_dst, num_src)
-        return all(
-            rows is None or rows.pointer.size(0) == size + 1
-            for rows, size in zip((self.by_target, self.by_source), sizes, strict=True)
-        )
+        fits_source = self.by_source is None or self.by_source.pointer.size(0) == num_src + 1
+        return fits_source and self.by_target.pointer.size(0) == num_dst + 1
 
 
 def rows_of(edge_index: Tensor, num_targets: int, is_sorted: bool = False) -> Rows:

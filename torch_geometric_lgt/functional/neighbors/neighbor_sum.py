@@ -100,10 +100,11 @@ def symmetric_weight(
     """
     weight = None if edge_weight is None else edge_weight.to(dtype)
     if degree is None:
-        pair = [
-            weighted_degree(ids, num, dtype, weight)
-            for ids, num in zip(edge_index, (num_src, num_dst), strict=True)
-        ]
+        source, target = edge_index
+        pair = (
+            weighted_degree(source, num_src, dtype, weight),
+            weighted_degree(target, num_dst, dtype, weight),
+        )
     else:
         pair = degree if isinstance(degree, tuple) else (degree, degree)
         _check_degrees(pair, (num_src, num_dst))
@@ -136,8 +137,10 @@ def root(degree: Tensor) -> Tensor:
 def weight_of_degrees(
     edge_index: Tensor, pair: Sequence[Tensor], dtype: torch.dtype, weight: Tensor | float
 ) -> Tensor:
-    source, target = (root(part.to(dtype))[ids] for part, ids in zip(pair, edge_index, strict=True))
-    return (weight / source / target)[:, None]
+    out_degree, in_degree = pair
+    source, target = edge_index
+    weight = weight / root(out_degree.to(dtype))[source] / root(in_degree.to(dtype))[target]
+    return weight[:, None]
 
 
 def _check_positive(pair: Sequence[Tensor], edge_index: Tensor, weight: Tensor | None) -> None:
