@@ -4,10 +4,8 @@ from torch import Tensor
 from torch.nn import Linear
 
 from torch_geometric_lgt.functional.inputs import LinearInput
-from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention, mean_weight
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_weight, sorted_edges
-from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
@@ -18,14 +16,16 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 )
 from torch_geometric_lgt.nn._layers.linear_parts import linear_part, make_linear, remove_parts
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
-from torch_geometric_lgt.nn.conv._branches import (
-    Branch,
+from torch_geometric_lgt.nn.conv._branch_outputs import (
     BranchInputs,
     branch_edge_scores,
+    branch_output,
     branch_weight,
-    check_edge_channels,
     check_jaccard,
     check_sampled_mask,
+)
+from torch_geometric_lgt.nn.conv._branches import (
+    check_edge_channels,
     kernel_pair,
     make_branches,
     query_channels,
@@ -243,7 +243,12 @@ class JaccardSubtractorConv(AttentionLayer):
             out = self.neighbor_sum(value, inputs.edges, weight, inputs.num_targets)
         else:
             value = self.lin_value(inputs.x_src).unflatten(1, (self.heads, -1))
-            out = _joined([self._branch_output(each, value, inputs) for each in self.branches])
+            out = _joined(
+                [
+                    branch_output(branch, value, inputs, self.normalize, self.neighbor_sum)
+                    for branch in self.branches
+                ]
+            )
         out = self._merge_heads(out)
         if edge_scores is None or not return_edge_scores:
             return out
@@ -307,28 +312,6 @@ class JaccardSubtractorConv(AttentionLayer):
             for _ in range(branch.num_heads)
         ]
 
-    def _branch_output(self, branch: Branch, value: Tensor, inputs: BranchInputs) -> Tensor:
-        r"""Computes the output ``[N_t, H' * C]`` of a branch with :math:`H'` heads from the values
-        ``[N_s, H, C]`` of all heads."""
-        v = value[:, branch.heads].flatten(1)
-        if branch.kernel == 'softmax':
-            return self._softmax_output(branch, v, inputs)
-        weight = branch_weight(branch, inputs, self.normalize)
-        return self.neighbor_sum(v, inputs.edges, weight, inputs.num_targets)
-
-    def _softmax_output(self, branch: Branch, v: Tensor, inputs: BranchInputs) -> Tensor:
-        r"""Computes the output of a branch with softmax from its values :obj:`v` ``[N_s, H' * C]``:
-        attention at sampled targets, the mean of the neighbours at others."""
-        edges = inputs.edges
-        mask = inputs.sampled_mask
-        queries, keys = branch.select(inputs.queries), branch.select(inputs.keys)
-        attention = edge_attention(queries, keys, v, edges, mask, branch.num_heads)
-        if mask is None:
-            return attention
-        dtype = compute_dtype(v.dtype)
-        weight = mean_weight(edges.edge_index, inputs.num_targets, dtype, mask, edges.weight)
-        return attention + self.neighbor_sum(v, edges, weight, inputs.num_targets)
-
     def _weights(self, inputs: BranchInputs, edge_scores: Tensor | None) -> Tensor:
         r"""Computes the weight of each edge in each head ``[E, H]``, after all normalisation.
         :obj:`edge_scores` is the result of :meth:`_edge_scores`."""
@@ -361,13 +344,6 @@ class JaccardSubtractorConv(AttentionLayer):
         elif self.target_channels != -1:
             check_features(x, self.lin_value, self.target_channels)
 
-    def _queries_and_keys(self, x_src: Tensor, x_dst: Tensor) -> tuple[LinearInput, LinearInput]:
-        r"""Returns the linear parts of queries and keys, which are computed later. Both have 0
-        channels if no kernel needs queries."""
-        if self.lin_query is None or self.lin_key is None:
-            return LinearInput(x=x_dst[:, :0]), LinearInput(x=x_src[:, :0])
-        return linear_part(self.lin_query, x_dst), linear_part(self.lin_key, x_src)
-
     def _inputs(
         self,
         x: Tensor | PairTensor,
@@ -396,7 +372,10 @@ class JaccardSubtractorConv(AttentionLayer):
         if 'jaccard' in self.kernels:
             check_jaccard(edge_jaccard, edges.edge_index.size(1))
         check_sampled_mask(sampled_mask, x_dst.size(0))
-        queries, keys = self._queries_and_keys(x_src, x_dst)
+        if self.lin_query is None or self.lin_key is None:  # no kernel has queries
+            queries, keys = LinearInput(x=x_dst[:, :0]), LinearInput(x=x_src[:, :0])
+        else:
+            queries, keys = linear_part(self.lin_query, x_dst), linear_part(self.lin_key, x_src)
         return BranchInputs(
             x_src=x_src,
             x_dst=x_dst,
