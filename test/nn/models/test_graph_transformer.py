@@ -557,6 +557,14 @@ def test_message_passing_of_one_hop_is_evaluated_in_parts(conv):
     assert_close(scores, model(data.x, EDGES).detach(), rtol=1e-10, atol=1e-12)
 
 
+def test_the_memory_of_one_layer_needs_sums_over_keys():
+    """The memory reads no output of the last layer, only its state."""
+    data = Data(x=features().float(), edge_index=EDGES)
+    model = GraphTransformer(6, 8, 3, num_layers=1, heads=2, attn_type='multihead')
+    with pytest.raises(ValueError, match=r"'attn_type' must have sums .*MultiheadAttention\)$"):
+        model.attention_memory(NeighborLoader(data, [-1], batch_size=5))
+
+
 def test_a_model_without_attention_has_no_memory():
     data = Data(x=features().float(), edge_index=EDGES)
     with pytest.raises(ValueError, match='the model has no layer with attention'):

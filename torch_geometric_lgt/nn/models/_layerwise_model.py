@@ -227,6 +227,8 @@ class LayerwiseModel(StreamedModel):
             stream = Stream(loader, folder, self, progress_bar, resume=False)
             attentions = self.attentions
             with_attention = [i for i, conv in enumerate(attentions) if conv is not None]
+            for index in with_attention:
+                with_state(attentions[index])
             if not with_attention:
                 raise ValueError(f'the model has no layer with attention to remember (got {self})')
             inputs = self.stream_layers(stream, with_attention[-1])
