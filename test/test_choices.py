@@ -141,8 +141,20 @@ def test_activations():
         with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
             make('rellu')
         make(torch.nn.GELU())
+        for value in (None, 3):
+            with pytest.raises(ValueError, match=f"^'act' must be the name .* \\(got {value}\\)"):
+                make(value)
     conv = nn.GPSConv(8, None, act='leaky_relu', act_kwargs={'negative_slope': 0.3})
     assert conv.mlp[1].negative_slope == 0.3
+
+
+def test_the_message_says_how_to_leave_out_an_activation():
+    """The models of PyG take ``act=None``."""
+    with pytest.raises(ValueError, match=r'\(got None\); for none give torch\.nn\.Identity\(\)$'):
+        nn.SGFormer(4, 8, 2, act=None)
+    model = nn.SGFormer(4, 8, 2, act=torch.nn.Identity(), layer_norm=False)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(model.input_layer(x), model.lin_in(x))
 
 
 def test_a_class_in_the_place_of_an_activation():

@@ -11,16 +11,26 @@ def make_activation(act: Any, **options: Any) -> Any:
     layers do. A module or function is returned as it is.
 
     Raises:
-        ValueError: If the name is unknown, or :obj:`act` a class of modules.
+        ValueError: If the name is unknown, :obj:`act` is a class of modules, or it is neither a
+            name nor can be called.
     """
     if isinstance(act, type) and issubclass(act, torch.nn.Module):
         raise ValueError(
             f"'act' must be a name or a module, such as {act.__name__}() (got a class)"
         )
     try:
-        return activation_resolver(act, **options)
+        activation = activation_resolver(act, **options)
     except ValueError as error:
-        raise ValueError(
-            "'act' must be the name of an activation of torch.nn, such as 'relu', or a module (got "
-            f'{act!r}){nearest_name(act, torch.nn.modules.activation.__all__)}'
-        ) from error
+        raise ValueError(_message(act)) from error
+    if not callable(activation):
+        raise ValueError(_message(act))
+    return activation
+
+
+def _message(act: Any) -> str:
+    hint = nearest_name(act, torch.nn.modules.activation.__all__)
+    hint = '; for none give torch.nn.Identity()' if act is None else hint
+    return (
+        "'act' must be the name of an activation of torch.nn, such as 'relu', or a module (got "
+        f'{act!r}){hint}'
+    )
