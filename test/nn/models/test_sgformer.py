@@ -224,6 +224,9 @@ def test_independent_of_the_batch_where_the_model_of_pyg_is_not():
         ({'gnn_input': 'input', 'gnn_residual': 'initial'}, "'gnn_input' must be 'hidden' with"),
         ({'norm': 'max'}, "'norm' must be one of"),
         ({'gnn_num_layers': 0}, "'gnn_num_layers' must be at least 1"),
+        ({'gnn_dropout': 1.5}, r"^'gnn_dropout' must be at least 0 and below 1 \(got 1\.5\)$"),
+        ({'gnn': 'GCN'}, r"'gnn' must be a network, such as GCN\(4, .* or None .* \(got 'GCN'\)$"),
+        ({'gnn': GCN, 'gnn_input': 'input'}, r"'gnn' must be a network, such as GCN\(6, .*GCN"),
     ],
 )
 def test_raises(options, message):

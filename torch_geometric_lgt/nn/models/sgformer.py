@@ -14,7 +14,12 @@ from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.convert import from_pyg_sgformer
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.segment import count_graphs
-from torch_geometric_lgt.nn._layers.input_checks import check_heads, check_sizes, require_edges
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_heads,
+    check_rates,
+    check_sizes,
+    require_edges,
+)
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
 from torch_geometric_lgt.nn.models._batch_norm import Processes, check_statistics
@@ -182,9 +187,15 @@ class SGFormer(Backbone):
         self.alpha, self.aggregate, self.gnn_input = alpha, aggregate, gnn_input
         self.step_weight, self.residual_weight = beta, 1 - beta
         width = in_channels if gnn_input == 'input' else hidden_channels
+        if not (gnn is None or isinstance(gnn, Module)):
+            raise ValueError(
+                f"'gnn' must be a network, such as GCN({width}, {hidden_channels}, 2, "
+                f'normalize=False), or None for the default one (got {gnn!r})'
+            )
         if gnn is None:
             check_sizes(gnn_num_layers=gnn_num_layers)
             rate = dropout if gnn_dropout is None else gnn_dropout
+            check_rates(gnn_dropout=rate)
             gnn = SparseGCN(
                 width,
                 hidden_channels,
