@@ -45,6 +45,20 @@ def test_one_graph_for_any_number_of_graphs(name):
 
 
 @pytest.mark.compiled
+@pytest.mark.parametrize('options', [{}, {'batch_size': 1}])
+@pytest.mark.parametrize('name', ['difformer', 'NodeFormer'])
+def test_a_batch_of_one_graph(name, options):
+    """Its outputs have the number of rows of the input, which a sum over edges after them needs."""
+    torch.manual_seed(0)
+    module, counter = MODULES[name]().eval(), CompileCounter()
+    compiled = torch.compile(module, dynamic=True, backend=counter, fullgraph=bool(options))
+    for nodes in (6, 9):
+        x, edges, batch = rings(1, nodes)
+        torch.testing.assert_close(compiled(x, edges, batch, **options), module(x, edges))
+    assert counter.frame_count == 1
+
+
+@pytest.mark.compiled
 @pytest.mark.parametrize('dynamic', [None, True])
 @pytest.mark.parametrize('attention', [kernel_attention, linear_attention])
 def test_functions(attention, dynamic):

@@ -92,7 +92,7 @@ def segments(
             raise ValueError(NEEDS_BATCH_SIZE)
         sizes = torch.zeros(batch_size, dtype=torch.long, device=batch.device)
         sizes = sizes.scatter_add_(0, batch, torch.ones_like(batch))
-        return Segments(sizes, batch.argsort(stable=True))
+        return Segments(sizes, None if batch_size == 1 else batch.argsort(stable=True))
     if is_capturing():
         raise RuntimeError(
             "a CUDA graph cannot be captured with 'batch', whose graphs have unknown sizes: "
