@@ -12,7 +12,7 @@ from torch_geometric_lgt.nn._layers.input_checks import check_output
 from torch_geometric_lgt.nn.conv._gps_attention import attend, reset_layer
 from torch_geometric_lgt.nn.conv.gps_conv import GPSConv
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
-from torch_geometric_lgt.nn.models._message_passing_layers import MessageInput
+from torch_geometric_lgt.nn.models._message_input import MessageInput
 from torch_geometric_lgt.typing import PairTensor
 
 

@@ -2,7 +2,7 @@
 import copy
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch_geometric.nn as pyg
@@ -10,12 +10,9 @@ from torch import Tensor
 from torch.nn import Module
 
 from torch_geometric_lgt._arguments import nearest_name
-from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
-from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr, check_output
-from torch_geometric_lgt.nn.models._graph_context import Degree
-from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv, gcn_edges, is_sparse_gcn
-from torch_geometric_lgt.typing import Adj
+from torch_geometric_lgt.nn._layers.input_checks import check_output
+from torch_geometric_lgt.nn.models._message_input import name_of, named_arguments, takes
+from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv
 
 CONVS = {
     name: value
@@ -29,18 +26,6 @@ EDGE_CHANNELS = ('edge_dim', 'in_edge_channels', 'dim')
 
 # node 0 and its neighbours 1 and 2, which have other neighbours
 SMALL_GRAPH = ((1, 2, 0, 3, 4, 5, 1, 2), (0, 0, 1, 1, 2, 3, 3, 4))
-
-
-class MessageInput(NamedTuple):
-    r"""Stores the arguments after the node features for a call of message passing.
-
-    Attributes:
-        edges: The edges, in a format of the layer.
-        arguments (dict): The arguments with names, such as :obj:`edge_attr`.
-    """
-
-    edges: Any
-    arguments: dict[str, Any]
 
 
 def make_conv(
@@ -85,9 +70,9 @@ def make_conv(
         else conv(channels, channels)
     )
     _check_edge_channels(layer, edge_channels)
-    if _takes(layer, 'batch_size'):
+    if takes(layer, 'batch_size'):
         raise ValueError(
-            f"'conv' must be a layer that reads neighbours only (got {_name_of(layer)}); give a "
+            f"'conv' must be a layer that reads neighbours only (got {name_of(layer)}); give a "
             "layer that attends to all nodes as 'attn_type', in a function of channels and heads"
         )
     return layer
@@ -95,10 +80,10 @@ def make_conv(
 
 def _check_edge_channels(layer: Module, edge_channels: int) -> None:
     r"""Raises a ValueError if edges have features, which :obj:`layer` does not take."""
-    if edge_channels > 0 and not _takes(layer, 'edge_attr'):
+    if edge_channels > 0 and not takes(layer, 'edge_attr'):
         raise ValueError(
             f"'conv' must take features of edges with 'edge_channels' = {edge_channels}, as "
-            f"'GINEConv', 'GATv2Conv' or 'ResGatedGraphConv' do (got {_name_of(layer)})"
+            f"'GINEConv', 'GATv2Conv' or 'ResGatedGraphConv' do (got {name_of(layer)})"
         )
 
 
@@ -189,7 +174,7 @@ def _check_call(conv: Module, channels: int, edge_channels: int) -> None:
     if like.is_meta:
         return
     name, hint = type(conv).__name__, ''
-    if edge_channels == 0 and _takes(conv, 'edge_attr'):
+    if edge_channels == 0 and takes(conv, 'edge_attr'):
         hint = "; set 'edge_channels', the number of features of an edge"
     fix = f"{hint}; or give 'conv' another name or a function of the input and output channels"
     if list(inspect.signature(conv.forward).parameters)[1] != 'edge_index':
@@ -222,63 +207,6 @@ def _small_graph(
         for rows, width in ((6, channels), (edges.size(1), edge_channels))
     )
     return x, edges, edge_attr if edge_channels > 0 else None
-
-
-def message_input(
-    conv: Module,
-    edge_index: Adj,
-    num_nodes: int,
-    dtype: Any,
-    edge_channels: int,
-    degree: Degree = None,
-    edge_weight: Tensor | None = None,
-    edge_attr: Tensor | None = None,
-) -> MessageInput:
-    r"""Prepares the edges of a graph, once for all layers like :obj:`conv`.
-
-    Args:
-        conv (torch.nn.Module): The message passing layer.
-        edge_index (torch.Tensor or SparseTensor): The edges.
-        num_nodes (int): :math:`N`.
-        dtype (torch.dtype): The dtype of the node features.
-        edge_channels (int): :math:`F_e`, the channels of edge features that the model takes.
-        degree (torch.Tensor or tuple, optional): For GCN, the degrees ``[N]`` in the whole graph,
-            or a pair of out- and in-degrees. (default: :obj:`None`, counted)
-        edge_weight (torch.Tensor, optional): The weights ``[E]``. (default: :obj:`None`)
-        edge_attr (torch.Tensor, optional): The edge features ``[E, F_e]``. (default: :obj:`None`)
-
-    Raises:
-        ValueError: If edges have weights or features that the layer does not take, or features of
-            another shape. If :obj:`degree` is given to a GCN that counts the degrees of its input.
-    """
-    if is_sparse_gcn(conv):
-        in_degree = degree[1] if isinstance(degree, tuple) else degree
-        edges = gcn_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
-        check_edge_attr(edge_attr, edges.edges.edge_index.size(1), edge_channels)
-        check_taken(conv, edge_attr=edge_attr)
-        return MessageInput(edges, {})
-    if degree is not None and isinstance(conv, pyg.GCNConv) and conv.normalize:
-        raise ValueError(
-            "'degree' must be None unless 'conv' is 'GCNConv' without other arguments than 'bias': "
-            f'{conv} counts the degrees of its input'
-        )
-    edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
-    check_edge_attr(edge_attr, edges.size(1), edge_channels)
-    return MessageInput(edges, named_arguments(conv, dtype, weight, edge_attr))
-
-
-def named_arguments(
-    conv: Module, dtype: Any, edge_weight: Tensor | None, edge_attr: Tensor | None
-) -> dict[str, Tensor]:
-    r"""Returns the weights and features of edges that are not :obj:`None`, in :obj:`dtype`, as
-    arguments of :obj:`conv`.
-
-    Raises:
-        ValueError: If the layer does not take one of them.
-    """
-    check_taken(conv, edge_weight=edge_weight, edge_attr=edge_attr)
-    pairs = {'edge_weight': edge_weight, 'edge_attr': edge_attr}
-    return {name: value.to(dtype) for name, value in pairs.items() if value is not None}
 
 
 def check_one_hop(conv: Module, channels: int, edge_channels: int, like: Tensor) -> None:
@@ -315,24 +243,3 @@ def check_one_hop(conv: Module, channels: int, edge_channels: int, like: Tensor)
             "'conv' must be 'GCNConv', by name, or a layer whose output at a node depends on the "
             f'node and its neighbours only, to be evaluated in parts (got {conv})'
         )
-
-
-def check_taken(conv: Module, **values: Tensor | None) -> None:
-    r"""Raises a ValueError if a keyword has a value although :meth:`forward` of :obj:`conv` has no
-    argument of this name."""
-    for name, value in values.items():
-        if value is not None and not _takes(conv, name):
-            raise ValueError(
-                f"'{name}' must be None for 'conv' = {_name_of(conv)}, which takes none (got "
-                f'{tuple(value.shape)})'
-            )
-
-
-def _takes(conv: Module, name: str) -> bool:
-    return (
-        not isinstance(conv, SparseGCNConv) and name in inspect.signature(conv.forward).parameters
-    )
-
-
-def _name_of(conv: Module) -> str:
-    return 'GCNConv' if isinstance(conv, SparseGCNConv) else type(conv).__name__

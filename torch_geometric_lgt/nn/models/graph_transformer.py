@@ -46,13 +46,12 @@ from torch_geometric_lgt.nn.models._make_blocks import (
     make_block_attention,
     make_blocks,
 )
-from torch_geometric_lgt.nn.models._message_passing_layers import (
+from torch_geometric_lgt.nn.models._message_input import (
     MessageInput,
-    check_one_hop,
-    make_conv,
     message_input,
     named_arguments,
 )
+from torch_geometric_lgt.nn.models._message_passing_layers import check_one_hop, make_conv
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._sparse_gcn import (
     gcn_degree_edges,
