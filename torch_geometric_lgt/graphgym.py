@@ -22,7 +22,8 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import FeatureEncoder
 
-from torch_geometric_lgt._arguments import check_choice, nearest_name
+from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._graphgym_options import check_options, named_message_passing
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
     DegreeMaskedAttention,
@@ -41,7 +42,6 @@ from torch_geometric_lgt.nn import (
     SGFormerConv,
 )
 from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr
-from torch_geometric_lgt.nn.models._message_passing_layers import CONVS, EDGE_CHANNELS, pyg_conv
 
 __all__ = ['GraphGymLayer', 'GraphGymNetwork', 'GraphGymRecommender', 'set_lgt_config']
 
@@ -226,8 +226,8 @@ class GraphGymLayer(torch.nn.Module):
             sizes = sizes[:1]
         edge_channels = options.get('edge_channels', 0)
         if 'conv' in parameters:
-            options['conv'] = _message_passing(sizes[0], options)
-        _check_options(self.conv_type, options, WIDTHS)
+            options['conv'] = named_message_passing(sizes[0], options)
+        check_options(self.conv_type, options, WIDTHS, LAYERS | NETWORKS)
         self.model = self.conv_type(*sizes, **options)
         self.edge_channels = edge_channels
 
@@ -273,7 +273,7 @@ class GraphGymNetwork(torch.nn.Module):
 
     def __init__(self, dim_in: int, dim_out: int, **kwargs: Any) -> None:
         super().__init__()
-        _check_options(self.model_type, {**cfg.lgt, **kwargs}, WIDTHS | SETTINGS)
+        check_options(self.model_type, {**cfg.lgt, **kwargs}, WIDTHS | SETTINGS, LAYERS | NETWORKS)
         self.encoder = FeatureEncoder(dim_in)
         width = cfg.gnn.dim_inner
         self.mp = self.model_type(
@@ -341,7 +341,7 @@ class GraphGymRecommender(torch.nn.Module):
         super().__init__()
         width = cfg.gnn.dim_inner
         fixed = {'embedding_dim': 'gnn.dim_inner', 'num_layers': 'gnn.layers_mp'}
-        _check_options(self.model_type, {**cfg.lgt, **kwargs}, fixed)
+        check_options(self.model_type, {**cfg.lgt, **kwargs}, fixed, LAYERS | NETWORKS)
         self.mp = self.model_type(
             embedding_dim=width, num_layers=cfg.gnn.layers_mp, **cfg.lgt, **kwargs
         )
@@ -352,65 +352,6 @@ class GraphGymRecommender(torch.nn.Module):
         :obj:`batch`."""
         batch.x = self.mp.get_embedding(batch.edge_index)
         return self.post_mp(batch)
-
-
-def _check_options(kind: Any, options: dict[str, Any], fixed: dict[str, str]) -> None:
-    r"""Raises a ValueError unless the names of the :obj:`options`, those of ``cfg.lgt``, are
-    arguments of the class :obj:`kind`. :obj:`fixed` has the settings of GraphGym by the arguments
-    that they set."""
-    known = _arguments(kind)
-    for name, value in options.items():
-        if name in fixed:
-            raise ValueError(
-                f"'lgt.{name}' must not be set (got {value!r}); set {fixed[name]!r} in its place"
-            )
-        if name not in known:
-            owners = [key for key, each in (LAYERS | NETWORKS).items() if name in _arguments(each)]
-            hint = f'; remove it, it belongs to {", ".join(owners)}' if owners else ''
-            raise ValueError(
-                f"'lgt.{name}' must be an argument of {kind.__name__.lstrip('_')} (got {value!r})"
-                f'{hint or nearest_name(name, known)}'
-            )
-
-
-def _arguments(kind: Any) -> set[str]:
-    r"""Returns the names of the arguments of a class in ``LAYERS`` or ``NETWORKS``."""
-    known = {*inspect.signature(kind).parameters}
-    if 'kwargs' in known:
-        known |= {*inspect.signature(torch_geometric.nn.GPSConv).parameters}
-    if 'conv' in known:  # arguments of the message passing
-        known |= {'conv_kwargs', 'edge_channels'}
-    return known - {'kwargs'}
-
-
-def _message_passing(channels: int, options: dict[str, Any]) -> torch.nn.Module | None:
-    r"""Creates the message passing of a GPS layer that ``options['conv']`` names, and removes
-    its arguments from the options.
-
-    Raises:
-        ValueError: If the name is unknown, or the arguments do not fit.
-    """
-    name, arguments = options.pop('conv', 'GCNConv'), options.pop('conv_kwargs', {})
-    edge_channels = options.pop('edge_channels', 0)
-    for width in EDGE_CHANNELS:
-        if width in arguments:
-            raise ValueError(
-                f"'lgt.conv_kwargs' must not have {width!r} (got {arguments[width]}); set "
-                "'lgt.edge_channels' in its place, for the layer to get 'edge_attr'"
-            )
-    if name is None:
-        if edge_channels > 0:
-            raise ValueError(
-                "'lgt.edge_channels' must be 0 without message passing, which alone reads the "
-                f'features of edges (got {edge_channels})'
-            )
-        return None
-    if name not in CONVS:
-        raise ValueError(
-            "'conv' must be None or the name of a layer of torch_geometric.nn "
-            f'(got {name!r}){nearest_name(name, CONVS)}'
-        )
-    return pyg_conv(name, channels, options.get('heads', 1), edge_channels, arguments)
 
 
 def _subclass(name: str, base: type, **attributes: Any) -> type:
