@@ -8,6 +8,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees
+from torch_geometric_lgt.nn._layers.input_checks import check_tensor
 
 
 def users_and_items(data: HeteroData, user_type: str | None) -> dict[str, int]:
@@ -81,3 +82,21 @@ def joint_degrees(data: HeteroData, sizes: dict[str, int]) -> Tensor:
         edges, _ = weighted_edges(store.get(name), sizes[source], sizes[target], argument=name)
         pairs.append(edges + edges.new_tensor([[start[source]], [start[target]]]))
     return degrees(torch.cat(pairs, 1), sum(sizes.values()))
+
+
+def check_node_rows(name: str, value: Tensor | None, num_nodes: int, dim: int) -> None:
+    r"""Checks that the argument :obj:`name`, unless it is :obj:`None`, is a tensor of :obj:`dim`
+    dimensions, 1 or 2, with one row for each of the :obj:`num_nodes` nodes.
+
+    Raises:
+        TypeError: If it is no tensor.
+        ValueError: If it has another shape.
+    """
+    if value is None:
+        return
+    check_tensor(value, name)
+    if value.dim() != dim or value.size(0) != num_nodes:
+        shape = f'[{num_nodes}, S]' if dim == 2 else f'[{num_nodes}]'
+        raise ValueError(
+            f"'{name}' must have shape {shape}, users before items (got {tuple(value.shape)})"
+        )

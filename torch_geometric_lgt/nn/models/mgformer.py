@@ -19,13 +19,13 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_index,
     check_not_negative,
     check_sizes,
-    check_tensor,
     check_unused,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, reference
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._mgformer_data import (
+    check_node_rows,
     joint_degrees,
     joint_encoding,
     users_and_items,
@@ -148,25 +148,13 @@ class MGFormer(Recommender):
         self.embedding_dim, self.num_layers = embedding_dim, num_layers
         self.mask, self.residual, self.max_degree = mask, residual, max_degree
         self.embedding = Embedding(self.num_nodes, embedding_dim)
-        for name, value, dim in (
-            ('structural_encoding', structural_encoding, 2),
-            ('degree', degree, 1),
-        ):
-            if value is not None:
-                check_tensor(value, name)
-            if value is not None and (value.dim() != dim or value.size(0) != self.num_nodes):
-                shape = f'[{self.num_nodes}, S]' if dim == 2 else f'[{self.num_nodes}]'
-                raise ValueError(
-                    f"'{name}' must have shape {shape}, users before items (got "
-                    f'{tuple(value.shape)})'
-                )
-        encoding = (
-            None
-            if structural_encoding is None
-            else structural_encoding.to(self.embedding.weight.dtype)
-        )
-        if encoding is not None and encoding_scale is not None:
-            encoding = encoding_scale * normalize(encoding)
+        check_node_rows('structural_encoding', structural_encoding, self.num_nodes, 2)
+        check_node_rows('degree', degree, self.num_nodes, 1)
+        encoding = None
+        if structural_encoding is not None:
+            encoding = structural_encoding.to(self.embedding.weight.dtype)
+            if encoding_scale is not None:
+                encoding = encoding_scale * normalize(encoding)
         self.register_buffer('structural_encoding', encoding)
         self.register_buffer('degree', degree)
         channels = embedding_dim + (0 if encoding is None else encoding.size(1))
