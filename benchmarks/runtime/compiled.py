@@ -7,7 +7,6 @@ The table has graph breaks, compilations over three sizes of the graph, and seco
 pass is done. Passes of both are timed in turn in one process.
 """
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ from torch_geometric.data import Data
 from tqdm import tqdm
 
 from benchmarks.common.arguments import add_table, positive, script_parser
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, seconds
@@ -175,9 +174,7 @@ def main() -> None:
         labels = {'variant': case, 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
         write_result('runtime', 'random', 'compiled', metrics=metrics, config=config, **labels)
     pattern = 'compiled-random-*.json'
-    records = [
-        json.loads(path.read_text()) for path in source(args, 'runtime', pattern).glob(pattern)
-    ]
+    records = read_results(source(args, 'runtime', pattern), pattern)
     records.sort(key=lambda record: [*CASES].index(record['variant']))
     print(write_table(args.output / 'runtime' / 'compiled', [row(record) for record in records]))
 

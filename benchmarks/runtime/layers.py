@@ -8,7 +8,6 @@ Methods run in fresh processes, in turn. The table also has the bare matrix prod
 ``--public`` measures beside the authors' programs, cloned into a folder.
 """
 
-import json
 import resource
 import statistics
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from tqdm import tqdm
 
 from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
 from benchmarks.common.figures import can_draw, save_figure
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime import cases
@@ -189,7 +188,7 @@ def row(record: dict[str, Any]) -> dict[str, str]:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    results = [json.loads(path.read_text()) for path in folder.glob('*.json')]
+    results = read_results(folder)
     return sorted(
         (record for record in results if record['model'] in CASES),
         key=lambda record: (record['variant'], record['model'], record['config']['num_nodes']),

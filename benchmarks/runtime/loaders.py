@@ -7,7 +7,6 @@ The compiled sampler is that of pyg-lib or torch-sparse. Both run in turn in one
 on a graph of one million nodes and ten million edges.
 """
 
-import json
 import warnings
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from torch_geometric.sampler import NodeSamplerInput
 from tqdm import trange
 
 from benchmarks.common.arguments import add_table, positive, script_parser
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime import transform_cases
@@ -56,8 +55,7 @@ def measure(
 def table(folder: Path) -> list[dict[str, str]]:
     r"""Formats the medians of the time of a batch, with a row per graph and replacement."""
     rows = []
-    for path in sorted(folder.glob('neighbor-sampler-*.json')):
-        record = json.loads(path.read_text())
+    for record in read_results(folder, 'neighbor-sampler-*.json'):
         for replacement, suffix in (('without replacement', ''), ('with replacement', '_replace')):
             ours, compiled = (
                 1e3 * record['metrics'][f'{name}{suffix}']['median']

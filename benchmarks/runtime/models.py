@@ -8,7 +8,6 @@ Each figure comes from fresh processes, with the models in turn.
 """
 
 # N nodes, 10 N edges.
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,7 @@ from tqdm import tqdm
 
 from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
 from benchmarks.common.figures import can_draw, save_figure
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
@@ -206,7 +205,7 @@ def measure(models: list[str], nodes: list[int], rounds: int, device: str, folde
 
 
 def records(folder: Path) -> dict[str, dict[str, Any]]:
-    results = [json.loads(path.read_text()) for path in folder.glob('models-random-*.json')]
+    results = read_results(folder, 'models-random-*.json')
     results.sort(
         key=lambda record: (record['config']['device'], [*MODELS].index(record['config']['model']))
     )

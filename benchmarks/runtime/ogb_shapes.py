@@ -10,7 +10,6 @@ same outputs. Both train on whole graphs only.
 """
 
 import gc
-import json
 import resource
 from itertools import product
 from pathlib import Path
@@ -23,7 +22,7 @@ from torch_geometric.nn.models import SGFormer as PyGSGFormer
 from tqdm import tqdm
 
 from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.large_graphs.batches import Batches, scores_of
@@ -177,7 +176,7 @@ def measure(shapes: list[str], models: list[str], rounds: int, device: str, fold
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    records = [json.loads(path.read_text()) for path in sorted(folder.glob('ogb-shape-*.json'))]
+    records = read_results(folder, 'ogb-shape-*.json')
     return [
         {
             'shape of': f'ogbn-{record["dataset"]}',

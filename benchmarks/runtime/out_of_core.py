@@ -7,7 +7,6 @@ write it, of an epoch by neighbour sampling, and of inference layer by layer. Th
 outside the page cache.
 """
 
-import json
 import math
 import resource
 import shutil
@@ -23,7 +22,7 @@ from tqdm import tqdm
 
 from benchmarks.common.arguments import add_table, output_folder, positive, script_parser
 from benchmarks.common.memory import resident_mib
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh
@@ -121,7 +120,7 @@ def work(folder: str, num_nodes: int, step: str) -> dict[str, list[float]]:
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""Formats a row per number of nodes and step. A last row extrapolates the two largest sizes
     to all nodes of ogbn-papers100M."""
-    records = [json.loads(path.read_text()) for path in folder.glob('out-of-core-*.json')]
+    records = read_results(folder, 'out-of-core-*.json')
     records.sort(key=lambda record: record['config']['nodes'])
     out = [
         row(f'{record["config"]["nodes"]:,}', step, *figures(record, step))

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from tqdm import tqdm
 
 from benchmarks.common.arguments import add_table, positive, script_parser
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import environment
@@ -73,7 +73,7 @@ def launch(world: int, num_nodes: int, repeats: int) -> dict[str, list[float]]:
 
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""Formats a row per number of nodes and of processes."""
-    records = [json.loads(path.read_text()) for path in folder.glob('processes-*.json')]
+    records = read_results(folder, 'processes-*.json')
     records.sort(key=lambda record: (record['config']['nodes'], record['config']['processes']))
     alone = {
         r['config']['nodes']: r['metrics']['seconds']['median']

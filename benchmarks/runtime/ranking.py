@@ -9,10 +9,8 @@ one process. RecBole runs with as many users at once as its default has, and wit
 """
 
 # U users, I items.
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +18,7 @@ from torch import Tensor
 from tqdm import trange
 
 from benchmarks.common.arguments import add_root, add_table, positive, script_parser
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import INTERACTIONS, data_from, run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.recommendation.datasets import load
@@ -96,11 +94,8 @@ def measure(root: str, name: str, channels: int, rounds: int) -> dict[str, list[
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    records: list[dict[str, Any]] = [
-        json.loads(path.read_text()) for path in sorted(folder.glob('ranking-*.json'))
-    ]
     out = []
-    for record in records:
+    for record in read_results(folder, 'ranking-*.json'):
         ours, default, many = (
             record['metrics'][f'{method}_seconds']['median']
             for method in ('ours', 'recbole', 'recbole_many')

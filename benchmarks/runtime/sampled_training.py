@@ -8,7 +8,6 @@ has the time of a batch, and what it is for all batches of an epoch. Memory is t
 cache.
 """
 
-import json
 import shutil
 import statistics
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.common.arguments import add_table, output_folder, positive, script_parser
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.large_graphs.batches import Batches
@@ -58,7 +57,7 @@ def work(folder: str, model: str, number: int) -> dict[str, list[float]]:
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    records = [json.loads(path.read_text()) for path in folder.glob('sampled-training-*.json')]
+    records = read_results(folder, 'sampled-training-*.json')
     out = []
     for record in sorted(records, key=lambda record: record['config']['nodes']):
         metrics = {name: part['median'] for name, part in record['metrics'].items()}

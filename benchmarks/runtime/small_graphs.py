@@ -10,11 +10,9 @@ attentions of PyG. ``unequal-molecules`` is the same with graphs of 15 to 35 nod
 case run in turn in one process.
 """
 
-import json
 import statistics
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +22,7 @@ from torch_geometric.nn import GPSConv as PyGGPSConv
 from tqdm import trange
 
 from benchmarks.common.arguments import add_table, positive, script_parser
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, seconds
@@ -106,10 +104,7 @@ def work(case: str, rounds: int) -> dict[str, list[float]]:
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""Formats the medians in milliseconds, and their ratios to the peer of the case."""
     out = []
-    records: list[dict[str, Any]] = [
-        json.loads(path.read_text()) for path in sorted(folder.glob('small-graphs-*.json'))
-    ]
-    for record in records:
+    for record in read_results(folder, 'small-graphs-*.json'):
         case, metrics = record['dataset'], record['metrics']
         for method in dict.fromkeys(name.rpartition('/')[0] for name in metrics):
             row = {'case': case, 'method': method, 'peer': PEERS[case]}

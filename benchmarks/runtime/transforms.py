@@ -7,7 +7,6 @@ python -m benchmarks.runtime.transforms --table      # only write the table of e
 Methods run in fresh processes, in turn. The graph of each library is built beforehand.
 """
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.common.arguments import add_root, add_table, positive, script_parser
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import data_from, run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
@@ -111,7 +110,7 @@ def rows(record: dict[str, Any]) -> list[dict[str, str]]:
 
 def table(folder: Path) -> list[dict[str, str]]:
     r"""Formats the rows of all results."""
-    records = [json.loads(path.read_text()) for path in sorted(folder.glob('*.json'))]
+    records = read_results(folder)
     return [row for record in records if record['model'] in METHODS for row in rows(record)]
 
 

@@ -78,8 +78,9 @@ def test_table_of_results(tmp_path):
     (tmp_path / 'runtime').mkdir()
     for number, peer in enumerate((metrics, {})):
         record = {
+            **dict.fromkeys(('dataset', 'variant', 'protocol', 'command'), ''),
             'model': 'sgformer',
-            'variant': '',
+            'seeds': [0],
             'config': {'heads': 1, 'channels': 64, 'num_nodes': 1000 + number},
             'metrics': metrics,
         }

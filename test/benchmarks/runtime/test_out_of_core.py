@@ -64,7 +64,14 @@ def test_estimate_goes_on_with_the_slope(tmp_path, constants):
             for name in ('seconds', 'gib', 'with_mapped_gib')
         }
         (tmp_path / 'runtime' / f'out-of-core-{nodes}.json').write_text(
-            json.dumps({'config': {'nodes': nodes}, 'metrics': metrics})
+            json.dumps(
+                {
+                    **dict.fromkeys(('dataset', 'model', 'variant', 'protocol', 'command'), ''),
+                    'seeds': [0],
+                    'config': {'nodes': nodes},
+                    'metrics': metrics,
+                }
+            )
         )
     constants(out_of_core_nodes=1000)
     last = out_of_core.rows(tmp_path / 'runtime')[-1]

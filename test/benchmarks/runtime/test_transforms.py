@@ -74,8 +74,10 @@ def test_a_method_beyond_the_limit_is_run_once(tmp_path, monkeypatch):
     metrics = {name: {'median': results[0]} for name, results in values['metrics'].items()}
     (tmp_path / 'runtime').mkdir()
     record = {
+        **dict.fromkeys(('variant', 'protocol', 'command'), ''),
         'model': 'jaccard',
         'dataset': 'small',
+        'seeds': [0],
         'metrics': metrics,
         'config': values['config'],
     }
