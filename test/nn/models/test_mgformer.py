@@ -314,6 +314,18 @@ def test_unknown_rules_end_in_an_error():
             model.recommend(**arguments)
 
 
+def test_a_matrix_with_weights_ranks_as_weighted_edges():
+    """The attention reads the weights; the degrees of the rule are numbers of neighbours."""
+    model = make(degree=None, mask='adjacency')
+    edges = torch.cat([EDGES, EDGES.flip(0)], 1)
+    weight = torch.rand(edges.size(1), dtype=torch.float64)
+    matrix = torch.sparse_coo_tensor(edges.flip(0), weight, (N, N)).to_sparse_csr()
+    assert torch.equal(
+        model.recommend(matrix, k=ITEMS, scoring=0.5),
+        model.recommend(edges, k=ITEMS, scoring=0.5, edge_weight=weight),
+    )
+
+
 def test_edges_whose_items_have_ids_from_0_are_refused():
     edges = EDGES - torch.tensor([[0], [USERS]])
     message = (

@@ -169,8 +169,9 @@ class Recommender(Module):
                 a degree is not finite.
         """
         check_edge_index(edge_index, "; give users as 'src_index'")
-        if edge_index is not None:
-            self._check_items(self._pairs(edge_index))
+        pairs = None if edge_index is None else self._pairs(edge_index)
+        if pairs is not None:
+            self._check_items(pairs)
         device = reference(self.embedding).device
         users = (
             torch.arange(self.num_users, device=device)
@@ -208,7 +209,7 @@ class Recommender(Module):
                     "'embedding' must be finite in all rows, as all other weights (the output of "
                     f'node {int(wrong[0])} is not)'
                 )
-            degree = None if isinstance(rule, str) else self._degree(edge_index)[items]
+            degree = None if isinstance(rule, str) else self._degree(pairs)[items]
             item_rows = out[items]
             scores = cosine_scores(out, item_rows)
             factor = item_factor(rule, item_rows, degree)
