@@ -217,7 +217,9 @@ class NodeFormer(Backbone):
                 :meth:`~torch_geometric_lgt.functional.edge_regularization` averaged over the
                 layers. It uses the edges of the first order, or without a bias the edges of the
                 graph. With ``relational_input='value'`` the first order contains a self loop of
-                each node, which the loss counts as an edge. (default: :obj:`False`)
+                each node, which the loss counts as an edge. Its probabilities are shares among the
+                nodes of :obj:`x`, also with :obj:`states` or :obj:`process_group`: the loss of a
+                part is not that of the whole graph. (default: :obj:`False`)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
 
