@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch_geometric
 from gradients import assert_same_gradients, gradients, leaves_of
+from torch_geometric.data import Data
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import (
     GAT,
@@ -20,6 +21,7 @@ from torch_geometric.nn import (
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from torch_geometric_lgt.functional import sorted_edges
+from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import SGFormer
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
@@ -385,3 +387,14 @@ def test_a_network_that_counts_degrees_refuses_those_of_the_full_graph():
         model(x, EDGES, degree=torch.full((8,), 3))
     sage = SGFormer(6, 8, 3, gnn=GraphSAGE(8, 8, 2)).eval()  # which reads no degrees
     assert torch.equal(sage(x, EDGES, degree=torch.full((8,), 3)), sage(x, EDGES))
+
+
+@pytest.mark.parametrize('width', [1, 4])
+def test_a_network_of_another_width_is_refused(width):
+    """One column was added to all columns of the attention, without an error."""
+    model, x = SGFormer(6, 8, 3, gnn=GCN(8, 4, 2, width, normalize=False)), torch.randn(8, 6)
+    message = rf"^'gnn' must return 'hidden_channels' = 8 channels \(got {width} from GCN\(.*\)\)$"
+    with pytest.raises(ValueError, match=message):
+        model(x, EDGES)
+    with pytest.raises(ValueError, match=message):
+        model.inference(NeighborLoader(Data(x=x, edge_index=EDGES), [-1], batch_size=3))

@@ -292,8 +292,9 @@ def check_output(argument: str, layer: torch.nn.Module, out: Any, width: int, na
     argument :obj:`name` of that layer or model."""
     columns = out.size(-1) if isinstance(out, Tensor) else type(out).__name__
     if columns != width:
-        sizes = 'input and output channels' if argument == 'conv' else 'channels and heads'
-        fix = '' if name == 'channels' else f'; give a function of the {sizes}'
+        sizes = {'conv': 'input and output channels', 'attn_type': 'channels and heads'}
+        is_made = name != 'channels' and argument in sizes
+        fix = f'; give a function of the {sizes[argument]}' if is_made else ''
         raise ValueError(
             f"'{argument}' must return '{name}' = {width} channels (got {columns} from "
             f'{layer}){fix}'

@@ -16,6 +16,7 @@ from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.segment import count_graphs
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_heads,
+    check_output,
     check_rates,
     check_sizes,
     require_edges,
@@ -299,7 +300,8 @@ class SGFormer(Backbone):
         Raises:
             ValueError: If an argument has another shape, dtype or device than the model and
                 :obj:`x` need, or edges have weights although the local branch takes none. If
-                :obj:`degree` is given although :obj:`gnn` counts degrees itself. With
+                :obj:`degree` is given although :obj:`gnn` counts degrees itself, or :obj:`gnn`
+                returns another number of channels than :obj:`hidden_channels`. With
                 :obj:`process_group`, also if :obj:`gnn` normalises over the nodes of one process.
         """
         batch_size = count_graphs(batch, batch_size, states, process_group)
@@ -335,6 +337,7 @@ class SGFormer(Backbone):
         r"""Computes the scores ``[N, F_out]`` from the last of :obj:`layers` and the output
         :obj:`local` ``[N, D]`` of the local branch."""
         local = cast(Tensor, local)
+        check_output('gnn', self.gnn, local, self.hidden_channels, 'hidden_channels')
         if self.aggregate == 'cat':
             return self.lin_out(torch.cat([layers[-1], local], 1))
         return self.lin_out((1 - self.alpha) * layers[-1] + self.alpha * local)
