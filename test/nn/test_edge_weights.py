@@ -443,3 +443,17 @@ def test_a_compiled_relational_bias_of_weighted_edges_is_one_graph(source):
     torch.testing.assert_close(
         compiled(x, PROPER, edge_weight=weight), model(x, PROPER, edge_weight=weight)
     )
+
+
+@pytest.mark.parametrize('model', [DIFFormer, SGFormer, NodeFormer, GraphTransformer])
+def test_degrees_in_any_pair_and_in_no_other_form(model):
+    torch.manual_seed(0)
+    model, x = model(4, 4, 2).double().eval(), features(N, 4)
+    ones = torch.ones(PROPER.size(1), dtype=torch.long)
+    pair = [ones.new_zeros(N).index_add(0, ids, ones) for ids in PROPER]
+    expected = model(x, PROPER, degree=tuple(pair))
+    torch.testing.assert_close(model(x, PROPER, degree=pair), expected, rtol=0, atol=0)
+    for degree in ([1] * N, pair[:1], (*pair, pair[0]), 3):
+        message = rf"^'degree' must be a tensor .* \(got {type(degree).__name__}\)$"
+        with pytest.raises(ValueError, match=message):
+            model(x, PROPER, degree=degree)

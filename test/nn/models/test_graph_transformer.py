@@ -690,9 +690,16 @@ def test_names_of_encodings_that_mean_something_else_are_refused(name, message):
         GraphTransformer(6, 8, 3, encodings={name: 1})
 
 
-@pytest.mark.parametrize('degree', [torch.ones(11), torch.ones(12, 1), 5])
-def test_degrees_of_another_shape_are_refused(degree):
-    with pytest.raises(ValueError, match=r"'degree' must have shape \[12\], one for each node"):
+@pytest.mark.parametrize(
+    ('degree', 'message'),
+    [
+        (torch.ones(11), r'have shape \[12\], one for each node'),
+        (torch.ones(12, 1), r'have shape \[12\], one for each node'),
+        (5, r'be a tensor with one number for each node, or a pair .* \(got int\)'),
+    ],
+)
+def test_degrees_of_another_shape_are_refused(degree, message):
+    with pytest.raises(ValueError, match=f"'degree' must {message}"):
         GraphTransformer(6, 8, 3)(features().float(), EDGES, degree=degree)
 
 

@@ -1,6 +1,6 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -106,10 +106,25 @@ def symmetric_weight(
             weighted_degree(target, num_dst, dtype, weight),
         )
     else:
-        pair = degree if isinstance(degree, tuple) else (degree, degree)
+        pair = degree_pair(degree)
         _check_degrees(pair, (num_src, num_dst))
         _check_positive(pair, edge_index, weight)
     return weight_of_degrees(edge_index, pair, dtype, 1.0 if weight is None else weight)
+
+
+def degree_pair(degree: Any) -> PairTensor:
+    r"""Returns the degrees of sources and targets; one tensor stands for both.
+
+    Raises:
+        ValueError: If :obj:`degree` is neither a tensor nor a pair of tensors.
+    """
+    pair = tuple(degree) if isinstance(degree, (tuple, list)) else (degree, degree)
+    if len(pair) != 2 or not all(isinstance(part, Tensor) for part in pair):
+        raise ValueError(
+            "'degree' must be a tensor with one number for each node, or a pair of tensors with "
+            f'out- and in-degrees (got {type(degree).__name__})'
+        )
+    return pair
 
 
 def weighted_degree(

@@ -11,7 +11,7 @@ from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import first_hop, hops, weighted_hop
-from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
+from torch_geometric_lgt.functional.neighbors.neighbor_sum import degree_pair, symmetric_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.nn._layers.input_checks import is_hop_list
@@ -197,14 +197,15 @@ class RelationalBias(torch.nn.Module):
         mask = torch.cat([mask, mask.new_ones(pairs.size(1) - edges.size(1))])
         return [sorted_edges(pairs, num_src, num_dst, True, weight)], mask
 
-    def _degree(self, degree: Tensor | PairTensor) -> Tensor | PairTensor:
+    def _degree(self, degree: Tensor | PairTensor) -> PairTensor:
         if self.order > 1 and self.source == 'value':
             raise ValueError(
                 f"'degree' must be None with a relational bias of order {self.order}: it says "
                 'nothing of longer walks'
             )
         # each node is a neighbour of itself
-        return (degree[0] + 1, degree[1] + 1) if isinstance(degree, tuple) else degree + 1
+        out_degree, in_degree = degree_pair(degree)
+        return out_degree + 1, in_degree + 1
 
     def _sum(
         self,

@@ -43,8 +43,7 @@ def local_edges(
     """
     gnn = model.gnn
     if model.takes_gcn_weights:
-        in_degree = degree[1] if isinstance(degree, tuple) else degree
-        edges = gcn_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
+        edges = gcn_edges(edge_index, num_nodes, compute_dtype(dtype), degree, edge_weight)
         return (edges,) if isinstance(gnn, SparseGCN) else edges.listed(dtype)
     if degree is not None and counts_degrees(gnn):
         raise ValueError(

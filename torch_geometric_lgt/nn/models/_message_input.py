@@ -54,8 +54,7 @@ def message_input(
             another shape. If :obj:`degree` is given to a GCN that counts the degrees of its input.
     """
     if is_sparse_gcn(conv):
-        in_degree = degree[1] if isinstance(degree, tuple) else degree
-        edges = gcn_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
+        edges = gcn_edges(edge_index, num_nodes, compute_dtype(dtype), degree, edge_weight)
         check_edge_attr(edge_attr, edges.edges.edge_index.size(1), edge_channels)
         _check_taken(conv, edge_attr=edge_attr)
         return MessageInput(edges, {})

@@ -12,6 +12,7 @@ from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edge_sums import hide_csr_warning
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import (
+    degree_pair,
     neighbor_sum,
     root,
     scaled_weight,
@@ -21,6 +22,7 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import (
 from torch_geometric_lgt.functional.numerics import without_autocast
 from torch_geometric_lgt.nn._layers.neighbor_sum import explained_edges
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes
+from torch_geometric_lgt.nn.models._graph_context import Degree
 from torch_geometric_lgt.nn.models._streaming.stream import Part
 from torch_geometric_lgt.typing import Adj
 
@@ -180,7 +182,7 @@ def gcn_edges(
     edge_index: Adj,
     num_nodes: int,
     dtype: torch.dtype,
-    degree: Tensor | None,
+    degree: Degree,
     edge_weight: Tensor | None = None,
 ) -> GCNEdges:
     r"""Computes GCN's weights :math:`w_{ji} / \sqrt{(d_j + l_j) (d_i + l_i)}` of all edges.
@@ -192,13 +194,13 @@ def gcn_edges(
         edge_index (torch.Tensor or SparseTensor): The edges.
         num_nodes (int): :math:`N`.
         dtype (torch.dtype): The dtype of the weights.
-        degree (torch.Tensor, optional): The degrees :math:`d` ``[N]``; :obj:`None` sums the weights
-            in :obj:`edge_index`.
+        degree (torch.Tensor or tuple, optional): The degrees :math:`d` ``[N]``, or a pair with them
+            as the second; :obj:`None` sums the weights in :obj:`edge_index`.
         edge_weight (torch.Tensor, optional): The weights :math:`w` ``[E]``. (default: :obj:`None`,
             the values of a sparse matrix, else 1)
 
     Raises:
-        ValueError: If :obj:`degree` has another shape.
+        ValueError: If :obj:`degree` has another form or shape.
     """
     edges = sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)
     weight, loop = without_loops(edges.edge_index, edges.weight, num_nodes, dtype)
@@ -206,12 +208,13 @@ def gcn_edges(
         total = loop + scatter(weight, edges.edge_index[1], 0, num_nodes, 'sum')
         weight = weight_of_degrees(edges.edge_index, (total, total), dtype, weight)
     else:
-        if not isinstance(degree, Tensor) or degree.shape != (num_nodes,):
-            got = list(degree.shape) if isinstance(degree, Tensor) else type(degree).__name__
+        in_degree = degree_pair(degree)[1]
+        if in_degree.shape != (num_nodes,):
             raise ValueError(
-                f"'degree' must have shape [{num_nodes}], one for each node (got {got})"
+                f"'degree' must have shape [{num_nodes}], one for each node (got "
+                f'{list(in_degree.shape)})'
             )
-        total = loop + degree.to(dtype)
+        total = loop + in_degree.to(dtype)
         weight = symmetric_weight(edges.edge_index, num_nodes, num_nodes, dtype, total, weight)
     return GCNEdges(edges, weight, (loop / root(total) / root(total))[:, None])
 
