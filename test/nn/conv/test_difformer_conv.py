@@ -160,6 +160,9 @@ def test_raises():
         conv(x, state=DIFFormerConv(6, 8).attention_state(x))
     with pytest.raises(ValueError, match="'x' must have shape"):
         conv((x, torch.randn(3, 7)))
+    pairs = DIFFormerConv((6, 4), 8, norm='frobenius')
+    with pytest.raises(ValueError, match=r"^'norm' must be 'row' .* of two sizes, \(6, 4\): "):
+        pairs.attention_state(x)
 
 
 def test_scores_of_the_sigmoid_kernel_where_it_vanishes():

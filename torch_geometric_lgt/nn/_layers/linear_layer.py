@@ -112,12 +112,22 @@ class LinearLayer(AttentionLayer):
         Returns:
             AttentionState: Sums ``[B, H, M, D + 1]`` for :math:`B` graphs, :math:`M` features of a
             key and :math:`D` channels of a value.
+
+        Raises:
+            ValueError: If the layer has ``norm='frobenius'`` and two sizes of sources and targets,
+                of which :obj:`x` cannot have both. If a shape, dtype or device does not fit.
         """
         self._check_sources(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
         if self.norm == 'row':
             keys = self._kernel_input(self._key_input(x, position), self.lin_key)
             return build_state(keys, self._value_input(x), nodes)
+        if self.source_channels != self.target_channels and self.position_channels == 0:
+            raise ValueError(
+                "'norm' must be 'row' for an attention state of a layer with sources and targets "
+                f"of two sizes, {self.in_channels}: with 'frobenius' the state has the norms of "
+                'the queries of the same nodes'
+            )
         self._check_targets(x)
         return linear_state(self._form(x, x, position=position), nodes, nodes)
 
