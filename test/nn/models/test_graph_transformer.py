@@ -293,6 +293,22 @@ def test_attention_scores_are_those_of_the_layers():
             {'conv': 'PointTransformerConv'},
         ),
         (r"'conv' must return 'hidden_channels' = 8 channels \(got 24", {'conv': 'MixHopConv'}),
+        (
+            r"^'conv' must be a function that returns a layer \(got 'GCNConv' from it\)$",
+            {'conv': lambda *channels: 'GCNConv'},
+        ),
+        (
+            r"^'attn_kwargs' must not have 'position_channels' in a model, .* as 'position'$",
+            {'attn_type': 'difformer', 'attn_kwargs': {'position_channels': 2}},
+        ),
+        (
+            r"^'attn_kwargs' must not have 'position_channels' in a model, ",
+            {
+                'encodings': {'svd_pe': 3},
+                'position': 'svd_pe',
+                'attn_kwargs': {'position_channels': 2},
+            },
+        ),
         pytest.param(
             r"'conv' must return 'hidden_channels' = 8 channels \(got tuple",
             {'conv': 'PANConv', 'conv_kwargs': {'filter_size': 2}},

@@ -117,7 +117,8 @@ class RelationalBias(torch.nn.Module):
         """
         if edge_index is None:
             raise ValueError(
-                f"'edge_index' must be given for the relational bias of order {self.order}"
+                f"'edge_index' must be given for the relational bias of order {self.order}; for "
+                'attention alone make the layer with relational_order=0'
             )
         if not is_hop_list(edge_index):
             edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)

@@ -38,12 +38,23 @@ def check_encodings(encodings: dict[str, int] | None, forward: Callable) -> None
         check_attribute_name("each name in 'encodings'", name)
 
 
-def check_position(position: str | None, encodings: dict[str, int], attn_type: Any) -> None:
+def check_position(
+    position: str | None,
+    encodings: dict[str, int],
+    attn_type: Any,
+    attn_kwargs: dict[str, Any] | None,
+) -> None:
     r"""Checks from which encoding the attention makes queries and keys.
 
     Raises:
-        ValueError: If :obj:`position` is none of the :obj:`encodings`, or the attention takes none.
+        ValueError: If :obj:`position` is none of the :obj:`encodings`, the attention takes none, or
+            :obj:`attn_kwargs` have a size of positions.
     """
+    if 'position_channels' in (attn_kwargs or {}):
+        raise ValueError(
+            "'attn_kwargs' must not have 'position_channels' in a model, which passes one of its "
+            "'encodings' to the attention; give its name as 'position'"
+        )
     if position is None:
         return
     if position not in encodings:

@@ -69,6 +69,8 @@ def make_conv(
         if isinstance(conv, str)
         else conv(channels, channels)
     )
+    if not isinstance(layer, Module):
+        raise ValueError(f"'conv' must be a function that returns a layer (got {layer!r} from it)")
     _check_edge_channels(layer, edge_channels)
     if takes(layer, 'batch_size'):
         raise ValueError(

@@ -223,7 +223,7 @@ class GraphTransformer(LayerwiseModel):
             check_heads(heads, hidden_channels)
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned', 'num_features': 32}
-        check_position(position, encodings or {}, attn_type)
+        check_position(position, encodings or {}, attn_type, attn_kwargs)
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.out_channels, self.level, self.aggr = out_channels, level, aggr
         self.num_layers, self.num_local_layers = num_layers, num_local_layers
