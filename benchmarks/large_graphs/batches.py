@@ -1,8 +1,10 @@
 r"""Iterates over the parts of one large graph in training, and scores all nodes."""
 
 import copy
+import shutil
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -33,10 +35,15 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    r"""Iterates over the batches of an epoch. The ``domain`` says what a node attends to."""
+    r"""Iterates over the batches of an epoch. The ``domain`` says what a node attends to.
 
-    def __init__(self, task: NodeTask, model: Any, config: dict[str, Any]) -> None:
-        data = task.data
+    The layers of all nodes are in files of :obj:`folder`, or in memory without it. The folder is
+    removed when all nodes are scored."""
+
+    def __init__(
+        self, task: NodeTask, model: Any, config: dict[str, Any], folder: Path | None = None
+    ) -> None:
+        data, self.folder = task.data, folder
         self.model, self.domain, self.refresh = model, config['domain'], config['refresh']
         self.inference_on_cpu = config['inference_on_cpu']
         self.validation: NeighborLoader | None = None
@@ -75,12 +82,16 @@ class Batches:
         memory = None
         for step, data in enumerate(loader):
             if self.domain == 'memory' and step % (self.refresh or len(loader)) == 0:
-                memory = self.model.attention_memory(self.whole_graph)
+                memory = self.model.attention_memory(self.whole_graph, self.subfolder('memory'))
             sampled = self.domain in ('batch', 'memory')
             train = (
                 torch.arange(data.batch_size) if sampled else data.train_mask.nonzero().flatten()
             )
             yield Batch(data, train, None if memory is None else memory.without(data.n_id[train]))
+
+    def subfolder(self, name: str) -> Path | None:
+        r"""Returns the folder :obj:`name` in the folder of the files, if there is one."""
+        return None if self.folder is None else self.folder / name
 
 
 def validation_scores(model: Any, batches: Batches) -> Tensor | None:
@@ -108,4 +119,7 @@ def scores_of(model: Any, batches: Batches) -> Tensor:
         return model(data.x, data.edge_index)
     if batches.inference_on_cpu:
         model = copy.deepcopy(model).cpu()
-    return model.inference(batches.whole_graph)
+    scores = model.inference(batches.whole_graph, batches.subfolder('scores'))
+    if batches.folder is not None:  # the scores keep their values
+        shutil.rmtree(batches.folder, ignore_errors=True)
+    return scores

@@ -23,6 +23,8 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
 from benchmarks.common.arrays_only import arrays_only, require_regular
+from benchmarks.common.files import DataError
+from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.datasets._download import download as download_file
 
 CLASSES = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage)
@@ -81,12 +83,12 @@ def load_ogb_task(name: str, root: str | Path, download: bool = False) -> NodeTa
         require_regular(folder)
         dataset = _local(nodeproppred.PygNodePropPredDataset)(name, str(root), meta_dict=meta)
         split = {part: torch.as_tensor(nodes) for part, nodes in dataset.get_idx_split().items()}
-    binary = dataset.task_type == 'binary classification'
+    binary, metric = dataset.task_type == 'binary classification', dataset.eval_metric
     evaluator = nodeproppred.Evaluator(name)
 
     def measure(scores: Tensor, labels: Tensor) -> float:
         prediction = scores if binary else scores.argmax(1, keepdim=True)
-        return evaluator.eval({'y_true': labels, 'y_pred': prediction})[dataset.eval_metric]
+        return evaluator.eval({'y_true': labels, 'y_pred': prediction})[metric]
 
     outputs = dataset.num_tasks if binary else dataset.num_classes
     return NodeTask(
@@ -94,9 +96,37 @@ def load_ogb_task(name: str, root: str | Path, download: bool = False) -> NodeTa
         split,
         outputs,
         binary,
-        {'acc': 'accuracy'}.get(dataset.eval_metric, dataset.eval_metric),
+        {'acc': 'accuracy'}.get(metric, metric),
         measure,
     )
+
+
+def map_graph(task: NodeTask, folder: str | Path) -> NodeTask:
+    r"""Writes the graph of a task to :obj:`folder` unless it is there, with its edges in both
+    directions and its features in half precision, and returns the task with the graph in files.
+
+    Raises:
+        DataError: If the folder has another graph or other labels.
+    """
+    data = task.data
+    if not Path(folder).exists():
+        write_graph(
+            folder,
+            data.edge_index,
+            data.num_nodes,
+            {'x': data.x.half(), 'y': data.y},
+            undirected=True,
+            progress_bar=True,
+        )
+    graph, nodes = MappedGraph(folder), torch.cat([*task.split.values()])
+    sizes = graph.num_nodes, graph.num_edges
+    if sizes != (data.num_nodes, 2 * data.num_edges) or not torch.equal(
+        graph['y'][nodes], data.y[nodes]
+    ):
+        raise DataError(
+            f'{folder} has another graph or other labels than the data; give another folder'
+        )
+    return task._replace(data=graph)
 
 
 def _local(dataset: type) -> type:

@@ -3,6 +3,7 @@ r"""Trains node classifiers on one large graph, for the scripts of ``benchmarks/
 import argparse
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -79,6 +80,14 @@ def graph_content(data: Any) -> dict[str, Tensor] | str:
     return {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
 
 
+def files_of(data: Any, name: str) -> Path | None:
+    r"""Returns the folder beside a mapped graph for the layers of the training :obj:`name`, and
+    :obj:`None` for a graph in memory."""
+    if not isinstance(data, MappedGraph):
+        return None
+    return data.folder.with_name(f'{data.folder.name}-{name}')
+
+
 def run(
     name: str,
     task: NodeTask,
@@ -107,8 +116,9 @@ def run(
 
     def prepare(seed: int) -> Training:
         torch.manual_seed(seed)
+        path = checkpoint(config['model'], name, [name, args.protocol, config, seed], content)
         model = network(task, config).to(args.device)
-        batches = Batches(task, model, config)
+        batches = Batches(task, model, config, files_of(task.data, path.stem))
         optimizer = torch.optim.Adam(
             model.parameters(), lr=config['lr'], weight_decay=config['weight_decay']
         )
@@ -123,7 +133,7 @@ def run(
             ),
             lambda: batches,
             partial(valid_metric, batches=batches),
-            checkpoint(config['model'], name, [name, args.protocol, config, seed], content),
+            path,
         )
 
     @torch.no_grad()

@@ -1,3 +1,4 @@
+import gc
 import gzip
 import os
 import pickle
@@ -8,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.common.files import DataError
 from benchmarks.common.scripts import run_script
 from benchmarks.large_graphs import datasets
 from benchmarks.ogb import ogbn_arxiv
+from torch_geometric_lgt.data import MappedGraph
 
 N, E = 60, 240
 
@@ -25,6 +28,32 @@ def test_data_are_those_that_were_saved(save, ogb):
     scores = torch.nn.functional.one_hot(task.data.y.squeeze(1), 4).float()
     assert task.measure(scores, task.data.y) == 1
     assert task.measure(-scores, task.data.y) == 0
+
+
+def test_a_task_holds_its_graph_once(save, ogb):
+    root, *_ = save('ogbn-arxiv')
+    task = datasets.load_ogb_task('ogbn-arxiv', root)
+    gc.collect()
+    kind = datasets._package().PygNodePropPredDataset
+    assert not any(isinstance(thing, kind) for thing in gc.get_objects())
+    assert task.measure(torch.eye(4)[task.data.y[:, 0]], task.data.y) == 1
+
+
+def test_files_of_another_graph_are_refused(save, ogb, tmp_path):
+    root, *_ = save('ogbn-papers100M')
+    task = datasets.load_ogb_task('ogbn-papers100M', root)
+    mapped = datasets.map_graph(task, 'mapped').data
+    assert (mapped.num_nodes, mapped.num_edges) == (N, 2 * E)
+    assert torch.equal(mapped['x'], task.data.x.half())
+    files = mapped.files
+    assert datasets.map_graph(task, 'mapped').data.files == files
+    labels, edges = task.data.clone(), task.data.clone()
+    labels.y[task.split['valid'][0]] += 1
+    edges.edge_index = edges.edge_index[:, 1:]
+    for other in (labels, edges):
+        with pytest.raises(DataError, match='mapped has another graph or other labels'):
+            datasets.map_graph(task._replace(data=other), 'mapped')
+    assert MappedGraph('mapped').files == files
 
 
 def test_a_planted_object_is_refused(save, ogb, tmp_path):

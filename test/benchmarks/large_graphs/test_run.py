@@ -20,7 +20,7 @@ from benchmarks.large_graphs.report import leaderboard_row
 from benchmarks.large_graphs.settings import BASE, DOMAINS
 from benchmarks.ogb import ogbn_arxiv, ogbn_papers100m, ogbn_products, ogbn_proteins
 from torch_geometric_lgt.data import MappedGraph, write_graph
-from torch_geometric_lgt.nn import NodeFormer
+from torch_geometric_lgt.nn import NodeFormer, SGFormer
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
 
 N, E = 60, 240
@@ -122,7 +122,9 @@ def test_protocol_of_nodeformer(save, name, size, weight, ogb, monkeypatch, caps
     monkeypatch.setattr(
         NodeFormer,
         'inference',
-        lambda self, loader: scored.append((self, loader)) or inference(self, loader),
+        lambda self, loader, folder: (
+            scored.append((self, loader)) or inference(self, loader, folder)
+        ),
     )
     argv = ['--root', root, '--model', 'nodeformer', '--protocol', 'nodeformer', '--seeds', '0']
     record, row = run(monkeypatch, capsys, SCRIPTS[name], *argv)
@@ -209,6 +211,28 @@ def test_papers_train_and_validate_on_sampled_neighbourhoods(
     assert torch.equal(loaders[2][1]['input_nodes'], torch.from_numpy(valid))
     assert calls == [batches.validation_scores, batches.validation_scores, batches.scores_of]
     assert set(record['metrics']) == {'accuracy', 'valid_accuracy', 'train_accuracy'}
+
+
+@pytest.mark.parametrize('domain', ['batch', 'memory'])
+def test_papers_are_scored_in_files(save, domain, ogb, monkeypatch, capsys, tmp_path):
+    root, *_ = save('ogbn-papers100M')
+    folders, argv = [], ['--root', root, '--mapped', 'mapped', '--domain', domain]
+    for name in ('inference', 'attention_memory'):
+        method = getattr(SGFormer, name)
+        monkeypatch.setattr(
+            SGFormer,
+            name,
+            lambda self, loader, folder, method=method: (
+                folders.append(folder) or method(self, loader, folder)
+            ),
+        )
+    run(monkeypatch, capsys, ogbn_papers100m, *argv, '--seeds', '0', '--epochs', '1')
+    names = ['scores'] if domain == 'batch' else ['memory', 'memory', 'scores']
+    assert [folder.name for folder in folders] == names
+    assert {folder.parent.parent for folder in folders} == {tmp_path}
+    (files,) = {folder.parent.name for folder in folders}
+    assert files.startswith('mapped-sgformer-ogbn-papers100M-')
+    assert not (tmp_path / files).exists()
 
 
 def papers_task(folder, num_nodes=4000):
