@@ -14,7 +14,8 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 from torch_geometric.transforms import AddSelfLoops
 from torch_geometric.utils import k_hop_subgraph, to_undirected
 
-from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler
+from torch_geometric_lgt.data import MappedGraph, write_graph
+from torch_geometric_lgt.loader import HGTLoader, NeighborLoader, NeighborSampler
 from torch_geometric_lgt.loader._draws import distinct
 
 
@@ -286,19 +287,45 @@ def test_seeds_that_do_not_exist_are_refused():
             next(iter(loader))
 
 
-def test_seeds_that_are_neither_ids_nor_a_mask_of_all_nodes_are_refused():
+def test_seeds_that_are_neither_ids_nor_a_mask_of_all_nodes_are_refused(tmp_path):
+    mapped = MappedGraph(write_graph(tmp_path / 'mapped', torch.tensor([[0, 3], [1, 2]]), 40))
     hetero = HeteroData()
     hetero['u'].num_nodes = hetero['v'].num_nodes = 40
     hetero['u', 'to', 'v'].edge_index = torch.tensor([[0, 3], [1, 2]])
     for seeds, message in (
         (torch.ones(39, dtype=torch.bool), r'a bool for each of 40 nodes \(got 39\)'),
+        (np.ones(39, bool), r'a bool for each of 40 nodes \(got 39\)'),
+        ([True] * 41, r'a bool for each of 40 nodes \(got 41\)'),
         ([1.7, 5.2], r'whole numbers, ids of nodes \(got \[1.7, 5.2\]\)'),
         (torch.tensor([2.0]), r'whole numbers \[S\], .* \(got shape \(1,\) in torch.float32\)'),
         (torch.tensor([[2, 3]]), r'whole numbers \[S\], .* \(got shape \(1, 2\) in torch.int64\)'),
     ):
-        for data, input_nodes in ((graph(), seeds), (hetero, ('u', seeds))):
+        for data, input_nodes in ((graph(), seeds), (hetero, ('u', seeds)), (mapped, seeds)):
             with pytest.raises(ValueError, match=f"'input_nodes' must .*{message}"):
                 NeighborLoader(data, [2], input_nodes)
+
+
+@pytest.mark.parametrize(
+    'seeds',
+    [
+        torch.arange(40) % 30 == 7,
+        np.arange(40) % 30 == 7,
+        (np.arange(40) % 30 == 7).tolist(),
+        np.array([7, 37], '>i2'),
+        [7, 37],
+    ],
+)
+def test_seeds_may_be_lists_and_arrays_of_ids_or_bools(seeds, tmp_path):
+    edges = torch.tensor([[0, 3], [1, 2]])
+    mapped = MappedGraph(write_graph(tmp_path / 'mapped', edges, 40, {'x': torch.eye(40)}))
+    for data in (graph(), mapped, (mapped, mapped)):
+        (batch,) = NeighborLoader(data, [0], seeds, batch_size=3)
+        assert batch.n_id.tolist() == [7, 37]
+    hetero = HeteroData({'u': {'x': torch.eye(40)}})
+    hetero['u', 'to', 'u'].edge_index = edges
+    for loader in (NeighborLoader, HGTLoader):
+        (batch,) = loader(hetero, [0], ('u', seeds), batch_size=3)
+        assert batch['u'].n_id.tolist() == [7, 37]
 
 
 def test_transforms_that_return_no_graph_of_the_seeds():

@@ -27,9 +27,10 @@ OPTIONS = (
 )
 
 
-def check_seeds(data: Any, input_nodes: Any) -> None:
+def checked_seeds(data: Any, input_nodes: Any) -> Any:
     r"""Checks that seed nodes have a node type if, and only if, the graph has node types, and that
-    they are ids or a mask.
+    they are ids or a mask. Returns them with lists and arrays as tensors, for PyG takes the bools
+    of an array for ids.
 
     Raises:
         ValueError: If the seeds of a graph without node types are a text, which PyG's loader would
@@ -45,8 +46,9 @@ def check_seeds(data: Any, input_nodes: Any) -> None:
                 f"'input_nodes' must be one of the node types {data.node_types}, or a pair of a "
                 f'node type and ids or a mask (got {shown!r}){nearest_name(kind, data.node_types)}'
             )
-        _check_ids_or_mask(input_nodes[1] if is_pair else None, data[kind].num_nodes)
-        return
+        if not is_pair:
+            return input_nodes
+        return kind, _ids_or_mask(input_nodes[1], data[kind].num_nodes)
     has_types = isinstance(data, tuple) and any(
         attr.edge_type is not None for attr in data[1].get_all_edge_attrs()
     )
@@ -55,26 +57,34 @@ def check_seeds(data: Any, input_nodes: Any) -> None:
             "'input_nodes' must be ids or a mask of nodes in a graph without node types (got "
             f'{input_nodes!r}); for an attribute give data[{input_nodes!r}]'
         )
+    if has_types:
+        return input_nodes
     if isinstance(data, Data):
-        _check_ids_or_mask(input_nodes, data.num_nodes)
+        return _ids_or_mask(input_nodes, data.num_nodes)
+    size = data[1].get_all_edge_attrs()[0].size
+    return _ids_or_mask(input_nodes, None if size is None or None in size else max(size))
 
 
-def _check_ids_or_mask(seeds: Any, num_nodes: int | None) -> None:
-    if isinstance(seeds, (list, np.ndarray)) and np.asarray(seeds).dtype.kind not in 'biu':
-        raise ValueError(
-            f"'input_nodes' must have whole numbers, ids of nodes (got {reprlib.repr(seeds)})"
-        )
+def _ids_or_mask(seeds: Any, num_nodes: int | None) -> Any:
+    if isinstance(seeds, (list, np.ndarray)):
+        array = np.asarray(seeds)
+        if array.dtype.kind not in 'biu':
+            raise ValueError(
+                f"'input_nodes' must have whole numbers, ids of nodes (got {reprlib.repr(seeds)})"
+            )
+        seeds = torch.from_numpy(array if array.dtype.kind == 'b' else array.astype(np.int64))
     if not isinstance(seeds, Tensor):
-        return
+        return seeds
     if seeds.dim() != 1 or seeds.is_floating_point():
         raise ValueError(
             "'input_nodes' must be a tensor of whole numbers [S], ids of nodes, or a mask (got "
             f'shape {tuple(seeds.shape)} in {seeds.dtype})'
         )
-    if seeds.dtype == torch.bool and seeds.numel() != num_nodes:
+    if seeds.dtype == torch.bool and num_nodes not in (None, seeds.numel()):
         raise ValueError(
             f"'input_nodes' must have a bool for each of {num_nodes} nodes (got {seeds.numel()})"
         )
+    return seeds
 
 
 def check_links(edge_label_index: Any, edge_label: Any) -> None:

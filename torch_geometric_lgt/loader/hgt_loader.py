@@ -4,7 +4,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.loader import NodeLoader
 
 from torch_geometric_lgt.loader._attributes import check_layouts
-from torch_geometric_lgt.loader._choice import check_seeds
+from torch_geometric_lgt.loader._choice import checked_seeds
 from torch_geometric_lgt.loader._hgt_sampler import HGTSampler
 from torch_geometric_lgt.loader._transformed import check_node_batch
 from torch_geometric_lgt.loader._workers import WorkerLoader
@@ -61,7 +61,7 @@ class HGTLoader(WorkerLoader, NodeLoader):
         workers = kwargs.get('num_workers', 0) > 0
         kwargs.pop('is_sorted', None)
         sampler = HGTSampler(data, num_samples, workers)
-        check_seeds(data, input_nodes)
+        input_nodes = checked_seeds(data, input_nodes)
         check_layouts(data, kwargs)
         super().__init__(data, sampler, input_nodes, **kwargs)
 

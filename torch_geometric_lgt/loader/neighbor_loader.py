@@ -3,7 +3,7 @@ from typing import Any
 import torch
 import torch_geometric.loader
 
-from torch_geometric_lgt.loader._choice import check_seeds, with_sampler
+from torch_geometric_lgt.loader._choice import checked_seeds, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
 from torch_geometric_lgt.loader._transformed import check_node_batch
@@ -61,7 +61,7 @@ class NeighborLoader(WorkerLoader, torch_geometric.loader.NeighborLoader):
         self, data: Any, num_neighbors: list[int] | dict, input_nodes: Any = None, **kwargs
     ) -> None:
         data = pair_of_stores(data)
-        check_seeds(data, input_nodes)
+        input_nodes = checked_seeds(data, input_nodes)
         if isinstance(data, tuple) and input_nodes is None:
             input_nodes = torch.arange(max(data[1].get_all_edge_attrs()[0].size))
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)
