@@ -77,6 +77,18 @@ def test_failed_write_keeps_the_old_file(path, monkeypatch):
     assert os.listdir(path.parent) == [path.name]
 
 
+def test_a_full_disk_is_named_with_the_bytes_that_are_needed(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(os, 'posix_fallocate', full, raising=False)
+    with pytest.raises(OSError, match='No space') as error:
+        _io.allocate(tmp_path / 'array', 4000)
+    reason = f"No space left on device; the file needs 4000 bytes: '{tmp_path / 'array'}'"
+    assert str(error.value) == f'[Errno 28] {reason}'
+    assert os.listdir(tmp_path) == []
+
+
 def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError):
         _io.write_atomically(tmp_path / 'none' / 'file', b'x')

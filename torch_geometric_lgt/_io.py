@@ -117,7 +117,8 @@ def allocate(path: str | os.PathLike, num_bytes: int) -> None:
     or a link of this name is removed first; the target of a link does not change.
 
     Raises:
-        OSError: If the folder is read-only, or the disk is full. No file is left.
+        OSError: If the folder is read-only, or the disk is full; the message then has the number of
+            bytes. No file is left.
     """
     Path(path).unlink(missing_ok=True)
     try:
@@ -126,9 +127,12 @@ def allocate(path: str | os.PathLike, num_bytes: int) -> None:
                 os.posix_fallocate(file.fileno(), 0, num_bytes)
             else:
                 file.truncate(num_bytes)
-    except OSError:
+    except OSError as error:
         Path(path).unlink(missing_ok=True)
-        raise
+        if error.filename is not None:
+            raise
+        message = f'{error.strerror}; the file needs {num_bytes} bytes'
+        raise OSError(error.errno, message, str(path)) from error
 
 
 def map_array(
