@@ -328,6 +328,44 @@ def test_seeds_may_be_lists_and_arrays_of_ids_or_bools(seeds, tmp_path):
         assert batch['u'].n_id.tolist() == [7, 37]
 
 
+@pytest.mark.parametrize(
+    'index',
+    [
+        torch.tensor([0, 2]),
+        torch.arange(4) % 2 == 0,
+        np.arange(4) % 2 == 0,
+        [True, False, True, False],
+        [0, 2],
+    ],
+)
+def test_a_loader_is_called_with_positions_or_a_mask(index):
+    hetero = HeteroData({'u': {'x': torch.eye(40)}})
+    hetero['u', 'to', 'u'].edge_index = torch.tensor([[0, 3], [1, 2]])
+    seeds = torch.tensor([7, 3, 37, 5])
+    batch = NeighborLoader(graph(), [0], seeds)(index)
+    assert (batch.n_id.tolist(), batch.batch_size) == ([7, 37], 2)
+    assert batch.input_id.tolist() == [0, 2]
+    for make in (NeighborLoader, HGTLoader):
+        batch = make(hetero, [0], ('u', seeds))(index)['u']
+        assert (batch.n_id.tolist(), batch.batch_size) == ([7, 37], 2)
+
+
+@pytest.mark.parametrize(
+    ('index', 'message'),
+    [
+        ([-1], r'hold ids from 0 to 39 \(got -1 to -1\)'),
+        (torch.tensor([40]), r'hold ids from 0 to 39 \(got 40 to 40\)'),
+        (np.ones(39, bool), r'have a bool for each of 40 nodes \(got 39\)'),
+        ([0.5], r'have whole numbers, ids of nodes \(got \[0.5\]\)'),
+    ],
+)
+def test_other_positions_are_refused(index, message):
+    loader = NeighborLoader(graph(), [0])
+    with pytest.raises(ValueError, match=f"'index' must {message}"):
+        loader(index)
+    assert loader([]).batch_size == 0
+
+
 def test_transforms_that_return_no_graph_of_the_seeds():
     data = graph()
     for x, edge_index in NeighborLoader(

@@ -10,7 +10,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.typing import EdgeType
 
-from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt._arguments import check_ids, nearest_name
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_shape
 from torch_geometric_lgt.loader._attributes import check_layouts
 from torch_geometric_lgt.loader._edge_order import check_edges
@@ -65,24 +65,38 @@ def checked_seeds(data: Any, input_nodes: Any) -> Any:
     return _ids_or_mask(input_nodes, None if size is None or None in size else max(size))
 
 
-def _ids_or_mask(seeds: Any, num_nodes: int | None) -> Any:
+def checked_index(index: Any, num_inputs: int) -> Any:
+    r"""Checks the positions among :obj:`num_inputs` seed nodes with which a loader is called, or
+    the mask of these nodes, and returns the positions.
+
+    Raises:
+        ValueError: If they are neither.
+    """
+    index = _ids_or_mask(index, num_inputs, 'index')
+    if isinstance(index, Tensor):
+        index = index.nonzero().view(-1) if index.dtype == torch.bool else index
+        check_ids('index', index, num_inputs)
+    return index
+
+
+def _ids_or_mask(seeds: Any, num_nodes: int | None, argument: str = 'input_nodes') -> Any:
     if isinstance(seeds, (list, np.ndarray)):
         array = np.asarray(seeds)
-        if array.dtype.kind not in 'biu':
+        if array.size > 0 and array.dtype.kind not in 'biu':
             raise ValueError(
-                f"'input_nodes' must have whole numbers, ids of nodes (got {reprlib.repr(seeds)})"
+                f"'{argument}' must have whole numbers, ids of nodes (got {reprlib.repr(seeds)})"
             )
         seeds = torch.from_numpy(array if array.dtype.kind == 'b' else array.astype(np.int64))
     if not isinstance(seeds, Tensor):
         return seeds
     if seeds.dim() != 1 or seeds.is_floating_point():
         raise ValueError(
-            "'input_nodes' must be a tensor of whole numbers [S], ids of nodes, or a mask (got "
+            f"'{argument}' must be a tensor of whole numbers [S], ids of nodes, or a mask (got "
             f'shape {tuple(seeds.shape)} in {seeds.dtype})'
         )
     if seeds.dtype == torch.bool and num_nodes not in (None, seeds.numel()):
         raise ValueError(
-            f"'input_nodes' must have a bool for each of {num_nodes} nodes (got {seeds.numel()})"
+            f"'{argument}' must have a bool for each of {num_nodes} nodes (got {seeds.numel()})"
         )
     return seeds
 
