@@ -238,7 +238,7 @@ def test_damage_is_found(graph):
     with pytest.raises(ValueError, match="'y' must have 320 bytes \\(got 319\\)"):
         MappedGraph(graph.folder)
     path.unlink()
-    with pytest.raises(ValueError, match="'y' must have 320 bytes \\(got -1\\)"):
+    with pytest.raises(ValueError, match="'y' must have 320 bytes \\(got no file\\)"):
         MappedGraph(graph.folder)
     path.write_bytes(content)
     description = graph.folder / 'graph.json'
@@ -358,6 +358,8 @@ def test_bad_input(tmp_path):
         'seed_time',
         'edge_label',
         'graph.json',
+        'size',
+        '_store',
         5,
     ],
 )

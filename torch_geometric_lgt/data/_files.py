@@ -150,9 +150,9 @@ def description(folder: Path) -> dict[str, ArrayFile]:
                 f'{str(path)!r}); write it again'
             )
         try:
-            size = (folder / name).stat().st_size
+            size: int | str = (folder / name).stat().st_size
         except OSError:
-            size = -1
+            size = 'no file'
         if size != file.num_bytes:
             raise ValueError(
                 f"'folder' is damaged: {name!r} must have {file.num_bytes} bytes (got {size}); "

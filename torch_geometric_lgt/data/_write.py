@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
+from torch_geometric.data import Data
 from tqdm import tqdm
 
 from torch_geometric_lgt._arguments import check_ids, check_whole
@@ -53,8 +54,9 @@ def write_graph(
         ValueError: If the folder is not empty or another process writes it. If :obj:`edge_index` is
             not ``[2, E]`` of an integer dtype, :obj:`num_nodes` is negative or not a whole number,
             or an edge names a node that does not exist. If an attribute has another number of rows
-            or an unsupported dtype. If an attribute name is not a Python identifier, or is reserved
-            by loaders, such as ``n_id``.
+            or an unsupported dtype. If an attribute name is not a Python identifier, begins with
+            ``_``, is reserved by loaders, such as ``n_id``, or is a method of
+            :class:`~torch_geometric.data.Data`, such as ``size``, which a batch would return.
 
     Example:
         >>> import tempfile, torch
@@ -81,10 +83,11 @@ def write_graph(
             f'{edges.dtype})'
         )
     for name, array in arrays.items():
-        if not isinstance(name, str) or not name.isidentifier() or name in RESERVED:
+        is_name = isinstance(name, str) and name.isidentifier() and not name.startswith('_')
+        if not is_name or name in RESERVED or callable(getattr(Data, name, None)):
             raise ValueError(
                 f"'attributes' must have names that a batch can hold, none of {sorted(RESERVED)} "
-                f'(got {name!r})'
+                f'nor of the methods of Data (got {name!r})'
             )
         if (
             array.ndim == 0
