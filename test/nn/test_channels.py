@@ -116,7 +116,7 @@ def test_states_of_unequal_sizes(norm):
     ):
         source, target = (part.float() for part in pair())
         if isinstance(layer, DIFFormerConv) and norm == 'frobenius':
-            with pytest.raises(ValueError, match=r"'x' must have shape \[N, 6\]"):
+            with pytest.raises(ValueError, match=r"'norm' must be 'row' .* of two sizes, \(5, 6\)"):
                 layer.attention_state(source)
             continue
         state = layer.attention_state(source)
