@@ -1,8 +1,10 @@
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from torch.utils.data import DataLoader
+
+from torch_geometric_lgt.loader._choice import checked_index
 
 # what draws the order of the seeds, in the main process, and the iterator of persistent workers
 UNUSED_IN_WORKERS = ('generator', 'sampler', 'batch_sampler', '_iterator')
@@ -27,3 +29,18 @@ class WorkerLoader(DataLoader):
             return super().__iter__()
         finally:
             self.collate_fn = collate_fn
+
+
+class SeedLoader(WorkerLoader):
+    r"""Checks the seed nodes with which a loader is called."""
+
+    input_data: Any
+
+    def __call__(self, index: Any) -> Any:
+        r"""Samples the batch of some of the seed nodes: positions in :obj:`input_nodes`, which
+        without this argument are ids, or a mask of the seed nodes.
+
+        Raises:
+            ValueError: If :obj:`index` is neither.
+        """
+        return cast(Any, super()).__call__(checked_index(index, self.input_data.node.numel()))

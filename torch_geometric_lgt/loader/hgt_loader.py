@@ -4,13 +4,13 @@ from torch_geometric.data import HeteroData
 from torch_geometric.loader import NodeLoader
 
 from torch_geometric_lgt.loader._attributes import check_layouts
-from torch_geometric_lgt.loader._choice import checked_index, checked_seeds
+from torch_geometric_lgt.loader._choice import checked_seeds
 from torch_geometric_lgt.loader._hgt_sampler import HGTSampler
 from torch_geometric_lgt.loader._transformed import check_node_batch
-from torch_geometric_lgt.loader._workers import WorkerLoader
+from torch_geometric_lgt.loader._workers import SeedLoader
 
 
-class HGTLoader(WorkerLoader, NodeLoader):
+class HGTLoader(SeedLoader, NodeLoader):
     r"""Loads batches of seed nodes with about equally many sampled nodes of each type, without a
     compiled sampler.
 
@@ -64,15 +64,6 @@ class HGTLoader(WorkerLoader, NodeLoader):
         input_nodes = checked_seeds(data, input_nodes)
         check_layouts(data, kwargs)
         super().__init__(data, sampler, input_nodes, **kwargs)
-
-    def __call__(self, index: Any) -> Any:
-        r"""Samples the batch of some of the seed nodes: positions in :obj:`input_nodes`, which
-        without this argument are ids, or a mask of the seed nodes.
-
-        Raises:
-            ValueError: If :obj:`index` is neither.
-        """
-        return super().__call__(checked_index(index, self.input_data.node.numel()))
 
     def filter_fn(self, out: Any) -> Any:
         r"""Builds the batch from a sampler's output and checks that :obj:`transform` leaves its

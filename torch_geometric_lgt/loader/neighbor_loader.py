@@ -3,14 +3,14 @@ from typing import Any
 import torch
 import torch_geometric.loader
 
-from torch_geometric_lgt.loader._choice import checked_index, checked_seeds, with_sampler
+from torch_geometric_lgt.loader._choice import checked_seeds, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
 from torch_geometric_lgt.loader._transformed import check_node_batch
-from torch_geometric_lgt.loader._workers import WorkerLoader
+from torch_geometric_lgt.loader._workers import SeedLoader
 
 
-class NeighborLoader(WorkerLoader, torch_geometric.loader.NeighborLoader):
+class NeighborLoader(SeedLoader, torch_geometric.loader.NeighborLoader):
     r"""Loads batches of seed nodes with sampled neighbours, also without a compiled sampler.
 
     Subclass of :class:`torch_geometric.loader.NeighborLoader`. If ``pyg-lib`` is not installed,
@@ -67,15 +67,6 @@ class NeighborLoader(WorkerLoader, torch_geometric.loader.NeighborLoader):
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)
         super().__init__(data, num_neighbors, input_nodes, **kwargs)
         self.types_to_order = types_to_order
-
-    def __call__(self, index: Any) -> Any:
-        r"""Samples the batch of some of the seed nodes: positions in :obj:`input_nodes`, which
-        without this argument are ids, or a mask of the seed nodes.
-
-        Raises:
-            ValueError: If :obj:`index` is neither.
-        """
-        return super().__call__(checked_index(index, self.input_data.node.numel()))
 
     def filter_fn(self, out: Any) -> Any:
         r"""Builds the batch from a sampler's output and checks that :obj:`transform` leaves its
