@@ -14,7 +14,7 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.common.arguments import add_root, add_table, positive, script_parser
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import data_from, run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.common.training import Training
@@ -48,8 +48,8 @@ def measure(root: str, dataset: str, models: list[str], rounds: int) -> dict[str
 
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""Formats a row for each data set and model."""
-    paths = sorted(folder.glob('classifier-epochs-*.json'))
-    return epoch_rows(paths, PEER, 'ms / epoch', lambda seconds: f'{1e3 * seconds:.0f}')
+    records = read_results(folder, 'classifier-epochs-*.json')
+    return epoch_rows(records, PEER, 'ms / epoch', lambda seconds: f'{1e3 * seconds:.0f}')
 
 
 def main() -> None:

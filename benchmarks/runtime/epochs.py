@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.common.arguments import add_root, add_table, positive, script_parser
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import INTERACTIONS, data_from, run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.recommendation.datasets import Task
@@ -47,8 +47,8 @@ def measure(
 
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""Formats a row for each data set and model."""
-    paths = sorted(folder.glob('epochs-*.json'))
-    return epoch_rows(paths, PEER, 's / epoch', lambda seconds: f'{seconds:.1f}')
+    records = read_results(folder, 'epochs-*.json')
+    return epoch_rows(records, PEER, 's / epoch', lambda seconds: f'{seconds:.1f}')
 
 
 def main() -> None:

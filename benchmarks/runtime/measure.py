@@ -8,15 +8,16 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tqdm import trange
 
 from benchmarks.common.command import ROOT
 from benchmarks.common.memory import peak_mib, resident_mib, restart_peak
-from benchmarks.common.training import Training
+
+if TYPE_CHECKING:
+    from benchmarks.common.training import Training
 
 WORKER = """
 import json, sys
@@ -52,7 +53,9 @@ def seconds(function: Callable[[], object], repeats: int, device: str = 'cpu') -
     return times
 
 
-def epochs_in_turn(runs: Mapping[str, Training], rounds: int, title: str) -> dict[str, list[float]]:
+def epochs_in_turn(
+    runs: 'Mapping[str, Training]', rounds: int, title: str
+) -> dict[str, list[float]]:
     r"""Times the epochs of trainings by name in each round, after one that does not count."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in trange(rounds + 1, desc=title):
@@ -64,13 +67,12 @@ def epochs_in_turn(runs: Mapping[str, Training], rounds: int, title: str) -> dic
 
 
 def epoch_rows(
-    paths: Iterable[Path], peer: str, column: str, show: Callable[[float], str]
+    records: Iterable[Mapping[str, Any]], peer: str, column: str, show: Callable[[float], str]
 ) -> list[dict[str, str]]:
     r"""Formats a row for each data set and model: its median seconds in the :obj:`column`, and
     their ratio to those of the :obj:`peer`."""
     out = []
-    for path in paths:
-        record = json.loads(path.read_text())
+    for record in records:
         medians = {model: values['median'] for model, values in record['metrics'].items()}
         for model, value in medians.items():
             ratio = f'{value / medians[peer]:.2f}' if peer in medians else ''
