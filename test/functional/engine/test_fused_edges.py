@@ -233,15 +233,16 @@ def test_logarithms_of_sorted_pairs_are_not_sorted_again(num_pairs, monkeypatch)
 def test_logarithms_of_sums_without_numbers_have_a_shape(fused):
     """A mode of PyTorch that only computes shapes cannot launch a kernel."""
     q, k = torch.randn(2, N, 2, 3, device=DEVICE)
+    inputs = q, k, EDGES.to(DEVICE)
     with FakeTensorMode() as fake:
-        out = edge_logsumexp(*map(fake.from_tensor, (q, k, EDGES.to(DEVICE))), 7, EdgeOrders())
+        out = edge_logsumexp(*map(fake.from_tensor, inputs), 7, EdgeOrders())
     assert (out.shape, fused) == ((E, 2), [])
 
 
 def test_batches_of_any_size_share_their_kernels():
     """By default Triton compiles a kernel again for 1 and for multiples of 16."""
     code = """
-from torch_geometric_lgt.functional._engine.triton.edges import *
+from torch_geometric_lgt.functional._triton.edges import *
 kernels = edge_products, edge_logsumexp, row_sums, row_shares, row_softmax, row_centered
 sizes = [size for kernel in kernels for size in kernel.params if size.name in ('E', 'N')]
 print(*[size.do_not_specialize for size in sizes])
