@@ -22,7 +22,7 @@ CONSTANTS = {
     'file_chunk': '_io.CHUNK_ELEMENTS',
     'file_version': '_io.FORMAT_VERSION',
     'fused_channels': 'functional._engine.dispatch.FUSED_CHANNELS',
-    'fused_devices': 'functional._engine.dispatch.FUSED_DEVICES',
+    'fused_devices': 'functional.numerics.FUSED_DEVICES',
     'fused_rows': 'functional._engine.dispatch.FUSED_ROWS',
     'gram_chunk': 'functional._engine.gram.CHUNK_ELEMENTS',
     'gram_elements': 'functional._engine.gram.GRAM_ELEMENTS',
@@ -56,7 +56,7 @@ CONSTANTS = {
     'state_programs': 'functional._engine.operators.MAX_PROGRAMS',
     'svd_elements': 'transforms._truncated_svd.DENSE_ELEMENTS',
     'svd_retry_elements': 'transforms._truncated_svd.DENSE_RETRY_ELEMENTS',
-    'triton_interpreted': 'functional._engine.triton.blocks.INTERPRETED',
+    'triton_interpreted': 'functional._triton.blocks.INTERPRETED',
     'tsp_sizes': 'datasets.tsp.SIZES',
 }
 

@@ -7,7 +7,7 @@ import torch
 
 import torch_geometric_lgt
 from torch_geometric_lgt import _kernels, info
-from torch_geometric_lgt.functional._engine import dispatch
+from torch_geometric_lgt.functional import numerics
 
 ROOT = Path(torch_geometric_lgt.__file__).parents[1]
 INSTALLED = {'torch': '2.13.0+cpu', 'torch-geometric': '2.8.1', 'scipy': '1.17', 'numba': '0.63'}
@@ -151,7 +151,7 @@ def test_kernels_are_those_of_the_engine(machine):
     machine.undo()
     machine.setattr(torch.cuda, 'is_available', lambda: True)
     is_said = info.environment()['kernels']['attention, CUDA'].startswith('Triton kernels')
-    assert is_said == (dispatch.FUSED_DEVICES == ('cuda',))
+    assert is_said == (numerics.FUSED_DEVICES == ('cuda',))
 
 
 def test_command_imports_no_extra():

@@ -107,7 +107,7 @@ def autotuned() -> list[dict[str, str]]:
     sizes."""
     if not torch.cuda.is_available():
         return []
-    from torch_geometric_lgt.functional._engine.triton import blocks
+    from torch_geometric_lgt.functional._triton import blocks
 
     return [
         {'kernel': name, 'sizes': str(sizes), 'chosen': str(config)}

@@ -97,7 +97,7 @@ def least_seconds(kernel: str, keys: int, values: int, rank: int) -> float:
 
 def rows(sizes: list[str]) -> Iterator[dict[str, str]]:
     r"""Compiles every kernel with every config that is tried for the sizes."""
-    from torch_geometric_lgt.functional._engine.triton.blocks import CONFIGS, KERNELS, launchable
+    from torch_geometric_lgt.functional._triton.blocks import CONFIGS, KERNELS, launchable
 
     cases = [
         (name, config, widths)
@@ -132,7 +132,7 @@ def main() -> None:
         help='channels of a key and of a value, and the rank of the mask',
     )
     args = parser.parse_args()
-    from torch_geometric_lgt.functional._engine.triton import blocks
+    from torch_geometric_lgt.functional._triton import blocks
 
     if blocks.INTERPRETED:
         parser.error('kernels are not compiled with TRITON_INTERPRET=1; unset it')

@@ -18,7 +18,7 @@ def test_the_inverse_of_a_number_below_the_normal_ones_is_0():
 
 
 @pytest.mark.parametrize(
-    ('gib', 'elements', 'chunk'), [(4, 1 << 24, 1 << 24), (64, 1 << 28, 1 << 26)]
+    ('gib', 'elements', 'chunk'), [(4, 1 << 24, 1 << 24), (128, 1 << 29, 1 << 28)]
 )
 def test_chunks_and_formulas_of_a_gpu_fit_its_memory(gib, elements, chunk, monkeypatch):
     properties = SimpleNamespace(total_memory=gib << 30)
@@ -26,4 +26,4 @@ def test_chunks_and_formulas_of_a_gpu_fit_its_memory(gib, elements, chunk, monke
     device = torch.device('cuda', 0)
     assert memory_elements(device) == elements
     assert chunk_elements(1 << 18, device) == chunk
-    assert chunk_elements(1 << 10, device) == 1 << 18
+    assert chunk_elements(1 << 10, device) == 1 << 20

@@ -2,12 +2,14 @@
 r"""Defines the feature maps :math:`\phi_m(\mathbf{x}) = s_m \exp(l_m)`. :obj:`MAPS` holds one
 object for each by name; to add a map, add a class to this module."""
 
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from torch_geometric.typing import OptTensor
+
+from torch_geometric_lgt.functional.unit_rows import to_unit_rows, unit_rows, unit_rows_grad
 
 LogFeatures = tuple[OptTensor, OptTensor]
 
@@ -218,51 +220,6 @@ class Assignment(Logits):
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
     ) -> LogFeatures:
         return x if squared is None else x.log_softmax(-1), None
-
-
-def unit_rows(x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
-    r"""Divides the rows of :obj:`x` ``[..., C]`` by their lengths. Returns the result and the
-    inverse lengths ``[..., 1]``; both are 0 for rows of zeros. Lengths are computed in
-    :obj:`dtype`, by default that of :obj:`x`."""
-    length = x.norm(dim=-1, keepdim=True, dtype=dtype).to(x.dtype)
-    length = length.masked_fill(length == 0, torch.inf)
-    inverse = length.reciprocal()
-    if x.size(-1) == 1:  # x / length is exactly a sign
-        return x / length, inverse
-    return x * inverse, inverse
-
-
-def unit_rows_grad(unit: Tensor, inverse: Tensor, grad: Tensor) -> Tensor:
-    r"""Returns the gradient ``[..., C]`` of the argument of :meth:`unit_rows` from its results and
-    the gradient :obj:`grad` of the first."""
-    inner_product = (unit * grad).sum(-1, keepdim=True)
-    return torch.addcmul(grad, unit, inner_product, value=-1).mul_(inverse)
-
-
-def to_unit_rows(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    r"""Returns the first result of :meth:`unit_rows`, recorded by autograd. Where
-    :meth:`torch.compile` traces the code, it joins the passes of the gradient; rows are divided by
-    their largest entry first, so that no product in it overflows."""
-    if torch.compiler.is_compiling():
-        peak = x.detach().abs().amax(-1, keepdim=True)
-        return unit_rows(x / peak.masked_fill(peak == 0, 1), dtype)[0]
-    return cast(Tensor, UnitRows.apply(x, dtype))
-
-
-class UnitRows(torch.autograd.Function):
-    r"""Returns the first result of :meth:`unit_rows`. Its gradient takes fewer passes than that of
-    the single operations."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        unit, inverse = unit_rows(x, dtype)
-        ctx.save_for_backward(unit, inverse)
-        return unit
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        unit, inverse = ctx.saved_tensors
-        return unit_rows_grad(unit, inverse, grad), None
 
 
 def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

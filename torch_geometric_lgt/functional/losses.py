@@ -8,8 +8,8 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt._arguments import check_choice
-from torch_geometric_lgt.functional.feature_maps import unit_rows
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype, without_autocast
+from torch_geometric_lgt.functional.unit_rows import unit_rows_formula
 
 CHUNK_ELEMENTS = 1 << 20
 
@@ -221,7 +221,7 @@ def edge_regularization(
 def _unit(x: Tensor) -> Tensor:
     r"""Divides each row of :obj:`x` ``[N, D]`` by its length, in at least single precision. Rows of
     zeros stay zeros, without gradient."""
-    return unit_rows(x.to(compute_dtype(x.dtype)))[0]
+    return unit_rows_formula(x.to(compute_dtype(x.dtype)))[0]
 
 
 def _log_potential(left: Tensor, right: Tensor) -> Tensor:

@@ -4,7 +4,15 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-GPU_CHUNK_FACTOR, GPU_CHUNK_ELEMENTS = 256, 1 << 26
+from torch_geometric_lgt._kernels import missing_for_kernels
+
+FUSED_DEVICES: tuple[str, ...] = () if missing_for_kernels() else ('cuda',)
+GPU_CHUNK_FACTOR, GPU_CHUNK_ELEMENTS = 1024, 1 << 28
+
+
+def has_kernels(x: Tensor) -> bool:
+    r"""Returns whether Triton kernels run on the device of :obj:`x`."""
+    return x.device.type in FUSED_DEVICES
 
 
 def chunk_elements(elements: int, device: torch.device) -> int:

@@ -21,6 +21,13 @@ def is_tracing() -> bool:
     return torch.compiler.is_compiling() or torch._C._is_tracing()
 
 
+def is_exporting() -> bool:
+    r"""Returns whether :meth:`torch.export.export` traces the code, and not
+    :meth:`torch.compile`. In PyTorch 2.9 :meth:`torch.compiler.is_exporting` does not tell them
+    apart."""
+    return torch.compiler._is_exporting_flag
+
+
 def is_watched() -> bool:
     r"""Returns whether the code is traced (:meth:`is_tracing`), or a mode of PyTorch watches or
     replaces operators."""

@@ -13,7 +13,7 @@ from benchmarks.runtime import kernels
 
 LARGEST = """
 from benchmarks.runtime.kernels import resources
-from torch_geometric_lgt.functional._engine.triton.blocks import *
+from torch_geometric_lgt.functional._triton.blocks import *
 from triton.backends.nvidia.compiler import CUDABackend
 
 LIMITS = 99, 163  # KiB of a block on compute capability 8.6 and 8.0

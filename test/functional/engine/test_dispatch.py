@@ -53,7 +53,7 @@ def trace(monkeypatch):
 
     def start(is_compiling, is_exporting=False):
         monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: is_compiling)
-        monkeypatch.setattr(torch.compiler, 'is_exporting', lambda: is_exporting)
+        monkeypatch.setattr(torch.compiler, '_is_exporting_flag', is_exporting)
 
     return start
 

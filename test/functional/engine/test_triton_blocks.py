@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip(
     'triton', reason='the kernels need Triton, which PyTorch brings along on Linux only'
 )
-from torch_geometric_lgt.functional._engine.triton import keys
-from torch_geometric_lgt.functional._engine.triton.blocks import (
+from torch_geometric_lgt.functional._triton import keys
+from torch_geometric_lgt.functional._triton.blocks import (
     CONFIGS,
     WIDE_CONFIGS,
     launchable,

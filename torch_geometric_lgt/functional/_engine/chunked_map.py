@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torch_geometric_lgt.functional._engine.custom_op import first_order, reverse_mode_only
 from torch_geometric_lgt.functional.numerics import without_autocast
-from torch_geometric_lgt.functional.tracing import is_tracing
+from torch_geometric_lgt.functional.tracing import is_exporting, is_tracing
 
 RowTensors = tuple[Tensor | None, ...]
 
@@ -46,7 +46,7 @@ def chunked_map(
     def run(*indices: Tensor) -> Tensor:
         return function(slice(0, indices[0].numel()), *_rows(tensors, indices))
 
-    if torch.compiler.is_exporting() or not torch.compiler.is_compiling():  # takes no checkpoint
+    if is_exporting() or not torch.compiler.is_compiling():  # takes no checkpoint
         return run(*indices)
     return cast(Tensor, checkpoint(run, *indices, use_reentrant=False, preserve_rng_state=False))
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt._kernels import missing_for_kernels
 from torch_geometric_lgt.functional._engine.chunked_keys import KeyGrads, Keys
 from torch_geometric_lgt.functional._engine.chunked_queries import Queries, QueryGrads
 from torch_geometric_lgt.functional._engine.custom_op import is_eager
@@ -17,12 +16,12 @@ from torch_geometric_lgt.functional._engine.sampled import (
     SampledQueryGrads,
 )
 from torch_geometric_lgt.functional.inputs import KernelInput
-from torch_geometric_lgt.functional.numerics import compute_dtype, memory_elements
+from torch_geometric_lgt.functional.numerics import compute_dtype, has_kernels, memory_elements
 from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.functional.tracing import is_exporting
 
-FUSED_DEVICES: tuple[str, ...] = () if missing_for_kernels() else ('cuda',)
 FUSED_CHANNELS = 128
-FUSED_ROWS = 1 << 18
+FUSED_ROWS = 1 << 20
 PLAIN_ELEMENTS = {'cpu': 1 << 21, 'gpu': 1 << 27, 'kernels': 1 << 25}  # 'kernels' are Triton's
 PRODUCT_ELEMENTS = {'cpu': 1 << 20, 'gpu': 1 << 25}
 
@@ -39,11 +38,6 @@ class Backend(NamedTuple):
 
 CHUNKED = Backend(Keys, KeyGrads, Queries, QueryGrads)
 SAMPLED = Backend(SampledKeys, SampledKeyGrads, SampledQueries, SampledQueryGrads)
-
-
-def has_kernels(x: Tensor) -> bool:
-    r"""Returns whether Triton kernels run on the device of :obj:`x`."""
-    return x.device.type in FUSED_DEVICES
 
 
 def is_fused(inputs: KernelInput, channels: int) -> bool:
@@ -77,8 +71,12 @@ def backend_of(inputs: KernelInput, channels: int) -> Backend:
 
 def chunk_rows(inputs: KernelInput, channels: int) -> int:
     r"""Returns the number of nodes that are computed together (a chunk). Values have
-    :obj:`channels` channels per head."""
-    return FUSED_ROWS if is_fused(inputs, channels) else rows(inputs)
+    :obj:`channels` channels per head. For Triton kernels they are at most :obj:`FUSED_ROWS`, and
+    queries, keys or values of a chunk at most :meth:`memory_elements`."""
+    if not is_fused(inputs, channels):
+        return rows(inputs)
+    width = inputs.heads * max(inputs.channels(), channels)
+    return min(FUSED_ROWS, max(64, memory_elements(inputs.x.device) // width))
 
 
 def may_record(tensors: Sequence[Any], nodes: Segments) -> bool:
@@ -89,19 +87,21 @@ def may_record(tensors: Sequence[Any], nodes: Segments) -> bool:
 
 
 def is_traced(x: Tensor) -> bool:
-    r"""Returns whether :meth:`torch.compile` traces the code for :obj:`x` on a processor. It knows
-    the shapes of tensors; those of an exported program may be any. Autocast counts as not traced,
-    for the backward pass of compiled code would run in half precision, too."""
-    if not torch.compiler.is_compiling() or torch.compiler.is_exporting():
+    r"""Returns whether :meth:`torch.compile` traces the code for :obj:`x` on a processor or a CUDA
+    device. It knows the shapes of tensors; those of an exported program may be any. Autocast counts
+    as not traced, for the backward pass of compiled code would run in half precision, too."""
+    if not torch.compiler.is_compiling() or is_exporting():
         return False
-    return x.device.type == 'cpu' and not torch.is_autocast_enabled('cpu')
+    device = x.device.type
+    return device in ('cpu', 'cuda') and not torch.is_autocast_enabled(device)
 
 
 def is_traced_small(inputs: KernelInput) -> bool:
     r"""Returns whether :meth:`torch.compile` traces sums over queries or keys (:meth:`is_traced`)
     that are so few numbers that autograd may keep them."""
     numbers = inputs.x.shape[0] * inputs.heads * inputs.channels()
-    return is_traced(inputs.x) and numbers <= PLAIN_ELEMENTS['cpu']
+    place = 'cpu' if inputs.x.device.type == 'cpu' else 'gpu'
+    return is_traced(inputs.x) and numbers <= PLAIN_ELEMENTS[place]
 
 
 def is_plain(

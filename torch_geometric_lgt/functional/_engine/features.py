@@ -87,11 +87,19 @@ def sampled(log: Tensor | None, noise: Tensor | None) -> Tensor | None:
 
 def guarded(denominator: Tensor, queries: KernelInput, num_keys: Tensor | float) -> Tensor:
     r"""Returns the denominators ``[G, H, n, 1]`` with the weight 1 of the queries' self values, if
-    they have some, and 0 in place of sums whose terms cancel: those of maps with a constant, and
-    those with self values. Without self values the largest term is :obj:`num_keys`, broadcast to
-    ``[G, H, 1, 1]``."""
+    they have some, and 0 in place of sums whose terms cancel: those that are at most
+    :meth:`least_sum`."""
+    denominator = denominator if queries.self_value is None else denominator + 1
+    least = least_sum(queries, num_keys)
+    if isinstance(least, float) and least == 0:
+        return denominator
+    return without_cancellation(denominator, least)
+
+
+def least_sum(queries: KernelInput, num_keys: Tensor | float) -> Tensor | float:
+    r"""Returns the largest absolute value of a denominator whose terms may have cancelled, 0 if
+    none can cancel. They can in maps with a constant, and with self values. Without self values the
+    largest term is :obj:`num_keys`, broadcast to ``[G, H, 1, 1]``."""
     if queries.self_value is not None:
-        return without_cancellation(denominator + 1, rounding_share(queries))
-    if queries.map.has_constant:
-        return without_cancellation(denominator, num_keys * rounding_share(queries))
-    return denominator
+        return rounding_share(queries)
+    return num_keys * rounding_share(queries) if queries.map.has_constant else 0.0

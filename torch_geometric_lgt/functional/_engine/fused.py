@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional._engine.chunked_keys import KeyGrads, Keys
 from torch_geometric_lgt.functional._engine.chunked_queries import Queries, QueryGrads
 from torch_geometric_lgt.functional._engine.layout import Nodes, take
-from torch_geometric_lgt.functional._engine.triton.blocks import (
+from torch_geometric_lgt.functional._triton.blocks import (
     build,
     key_grads,
     query_grads,

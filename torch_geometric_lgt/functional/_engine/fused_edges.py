@@ -4,8 +4,8 @@ from typing import Any
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.fused import ceil_div, power_of_2
-from torch_geometric_lgt.functional._engine.triton import edges
-from torch_geometric_lgt.functional._engine.triton.blocks import INTERPRETED
+from torch_geometric_lgt.functional._triton import edges
+from torch_geometric_lgt.functional._triton.blocks import INTERPRETED
 from torch_geometric_lgt.functional.numerics import compute_dtype
 
 COLUMNS = 128  # the most columns of a block

@@ -15,18 +15,18 @@ from torch_geometric_lgt.functional._engine.custom_op import (
     reverse_mode_only,
 )
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
-from torch_geometric_lgt.functional._engine.features import guarded, largest, scaled
+from torch_geometric_lgt.functional._engine.features import largest, least_sum, scaled
 from torch_geometric_lgt.functional._engine.layout import both_masks, join, split
 from torch_geometric_lgt.functional._engine.operator_arguments import AttendArguments
-from torch_geometric_lgt.functional.feature_maps import to_unit_rows
+from torch_geometric_lgt.functional._engine.ratio import ratio
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
-    inverse_of,
     without_autocast,
 )
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.functional.tracing import recording
+from torch_geometric_lgt.functional.unit_rows import to_unit_rows
 
 
 class Positions(NamedTuple):
@@ -147,14 +147,15 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
         sums = _pair_sums if by_pairs else _state_sums
         factor = _factor(arguments)
         numerator, denominator = sums(query_feature, key_feature, v, masks, factor)
-        num_keys = 0
+        num_keys, added = 0, None
         if kind.has_constant:
-            num_keys, total = _constant_sums(arguments, sources, v)
-            numerator, denominator = numerator.add_(total), denominator.add_(num_keys)
+            num_keys, added = _constant_sums(arguments, sources, v)
+            denominator = denominator.add_(num_keys)
         if queries.self_value is not None:
             self_value = targets.take(queries.self_value).to(v.dtype)
-            numerator = numerator.add_(_split(self_value, num_graphs, heads).transpose(1, 2))
-        out = numerator * inverse_of(guarded(denominator, queries, num_keys))
+            added = _split(self_value, num_graphs, heads).transpose(1, 2)
+            denominator = denominator + 1
+        out = ratio(numerator, added, denominator, least_sum(queries, num_keys))
     if not is_traced and out.requires_grad:
         out.register_hook(refuse_second_order('attend', arguments.pack))
     return join(out)

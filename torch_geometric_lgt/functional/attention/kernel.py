@@ -25,7 +25,7 @@ from torch_geometric_lgt.functional.segment import (
     number_of_graphs,
     segments,
 )
-from torch_geometric_lgt.functional.tracing import may_read_values
+from torch_geometric_lgt.functional.tracing import is_exporting, may_read_values
 
 
 def kernel_attention(
@@ -241,7 +241,7 @@ def stores_states(keys: KernelInput, values: LinearInput, nodes: Segments) -> bo
     r"""Returns whether the states (sums over all keys) of all graphs have at most as many numbers
     as the input of the keys. Returns :obj:`False` for an exported program, which serves any number
     of nodes."""
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return False
     width = keys.rank() * (values.channels(keys.heads) + 1)
     return nodes.sizes.size(0) * keys.heads * keys.num_features() * width <= keys.x.numel()

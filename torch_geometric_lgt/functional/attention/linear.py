@@ -22,6 +22,7 @@ from torch_geometric_lgt.functional.attention.state_checks import check_readable
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, value_input
 from torch_geometric_lgt.functional.numerics import compute_dtype, without_autocast
 from torch_geometric_lgt.functional.segment import Segments, count_graphs
+from torch_geometric_lgt.functional.tracing import is_exporting
 
 NORMS = ('row', 'frobenius')
 
@@ -225,7 +226,7 @@ def _products_take_less(inputs: KernelInput, values: LinearInput | None, nodes: 
     r"""Returns whether :obj:`inputs` and :obj:`values` (if there are any) are linear parts (Linear
     layers) of one input whose products of columns fit its memory and take less work; see
     :meth:`LinearForm.affine`."""
-    if inputs.weight is None or torch.compiler.is_exporting():
+    if inputs.weight is None or is_exporting():
         return False
     if values is not None and (values.weight is None or values.x is not inputs.x):
         return False

@@ -5,7 +5,6 @@ from torch_geometric.utils import scatter, softmax
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments, Size
 from torch_geometric_lgt.functional._engine.custom_op import operator
-from torch_geometric_lgt.functional._engine.dispatch import has_kernels
 from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors.edge_rows import (
     EdgeOrders,
@@ -32,6 +31,7 @@ from torch_geometric_lgt.functional.neighbors.subgraph import (
 )
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
+    has_kernels,
     inverse_of,
     largest_power,
 )

@@ -10,8 +10,8 @@ from torch_geometric_lgt.functional._engine.custom_op import (
     is_eager,
     reverse_mode_only,
 )
-from torch_geometric_lgt.functional._engine.dispatch import has_kernels
 from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, stored_rows
+from torch_geometric_lgt.functional.numerics import has_kernels
 
 
 def edge_logsumexp(

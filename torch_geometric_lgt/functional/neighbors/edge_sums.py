@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
-from torch_geometric_lgt.functional._engine.dispatch import has_kernels
 from torch_geometric_lgt.functional.neighbors.edge_rows import Rows
-from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
+from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype, has_kernels
 
 CHUNK_ELEMENTS = 1 << 20
 

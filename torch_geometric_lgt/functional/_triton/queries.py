@@ -4,7 +4,7 @@
 import triton
 import triton.language as tl
 
-from torch_geometric_lgt.functional._engine.triton.tiles import (
+from torch_geometric_lgt.functional._triton.tiles import (
     bounded,
     column,
     exponentials,

@@ -4,7 +4,7 @@ from typing import Any
 
 import triton
 
-from torch_geometric_lgt.functional._engine.triton import keys, queries
+from torch_geometric_lgt.functional._triton import keys, queries
 
 NARROW = 64  # the most channels for which a block of many nodes or features fits the registers
 

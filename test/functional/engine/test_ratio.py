@@ -1,0 +1,89 @@
+"""The kernels for ratios: on a GPU, or else in Triton's interpreter on the CPU."""
+
+import pytest
+import torch
+from gradients import assert_same_gradients
+
+from torch_geometric_lgt.functional._engine.ratio import ratio
+
+pytest.importorskip(
+    'triton', reason='the kernels need Triton, which PyTorch brings along on Linux only'
+)
+from torch_geometric_lgt.functional._triton import rows as module
+
+pytestmark = pytest.mark.kernels
+DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+B, H, N = 2, 3, 7
+
+
+@pytest.fixture(autouse=True)
+def fused(monkeypatch, constants):
+    constants(fused_devices=(DEVICE.type,))
+    calls = []
+    for name in ('ratio', 'ratio_grads'):
+        original = getattr(module, name)
+
+        def counted(*args, original=original, name=name):
+            calls.append(name)
+            return original(*args)
+
+        monkeypatch.setattr(module, name, counted)
+    return calls
+
+
+def leaves(columns, added_nodes):
+    shapes = {'numerator': (N, columns), 'added': (added_nodes, columns), 'denominator': (N, 1)}
+    return {
+        name: torch.randn(B, H, *shape, dtype=torch.float64, device=DEVICE).requires_grad_()
+        for name, shape in shapes.items()
+        if shape[0] > 0
+    }
+
+
+@pytest.mark.parametrize('columns', [1, 5, 64, 300])
+@pytest.mark.parametrize('added_nodes', [0, 1, N])
+def test_matches_the_quotient(columns, added_nodes, fused):
+    found = leaves(columns, added_nodes)
+    total = found['numerator'] + found.get('added', 0)
+    actual = ratio(found['numerator'], found.get('added'), found['denominator'], 0.0)
+    expected = total / found['denominator']
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+    assert_same_gradients(actual, expected, found, rtol=1e-12, atol=1e-12)
+    assert fused == ['ratio', 'ratio_grads']
+
+
+@pytest.mark.parametrize('least', [0.5, torch.full((B, H, 1, 1), 0.5, device=DEVICE)])
+@pytest.mark.parametrize('value', [0.5, -0.25, 0.0, 1e-310])
+def test_small_denominators_give_zero_without_gradient(value, least, fused):
+    found = leaves(4, 1)
+    with torch.no_grad():
+        found['denominator'][0, 0, :2] = value
+        found['denominator'][1, 1, 3] = -2
+    actual = ratio(*found.values(), least)
+    assert_same_gradients(actual, expected_ratio(found, 0.5), found, rtol=1e-12, atol=1e-12)
+    assert actual[0, 0, :2].count_nonzero() == 0
+    assert actual[1, 1, 3].count_nonzero() == 4
+    assert fused[0] == 'ratio'
+
+
+def expected_ratio(found, least):
+    is_zero = found['denominator'].abs() <= least
+    safe = found['denominator'].masked_fill(is_zero, torch.inf)
+    return (found['numerator'] + found['added']) / safe
+
+
+def test_denominators_below_the_normal_numbers_of_their_dtype_give_zero():
+    smallest = torch.finfo(torch.float64).tiny
+    denominator = torch.tensor([smallest, smallest / 2, 1e-200], dtype=torch.float64)
+    numerator = denominator.new_full((1, 1, 3, 1), smallest).to(DEVICE)
+    out = ratio(numerator, None, denominator[None, None, :, None].to(DEVICE), 0.0)
+    expected = [1.0, 0.0, smallest / 1e-200]
+    torch.testing.assert_close(out.flatten().tolist(), expected, rtol=1e-12, atol=0.0)
+
+
+def test_half_precision_and_wide_rows_have_no_kernel(fused):
+    for numerator in (torch.ones(1, 1, 2, 2, dtype=torch.bfloat16), torch.ones(1, 1, 2, 1025)):
+        numerator = numerator.to(DEVICE)
+        out = ratio(numerator, None, 2 * numerator[..., :1], 0.0)
+        torch.testing.assert_close(out, torch.full_like(numerator, 0.5))
+    assert fused == []

@@ -1,0 +1,51 @@
+# B graphs of n nodes each, H heads, D channels of a value.
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional.numerics import inverse_of, without_cancellation
+from torch_geometric_lgt.functional.unit_rows import has_row_kernels
+
+
+def ratio(
+    numerator: Tensor, added: Tensor | None, denominator: Tensor, least: Tensor | float
+) -> Tensor:
+    r"""Returns :obj:`numerator` ``[B, H, n, D]``, which may be overwritten, plus :obj:`added`
+    ``[B, H, 1 or n, D]``, divided by :obj:`denominator` ``[B, H, n, 1]``. The result is 0 where the
+    absolute value of a denominator is at most :obj:`least` or below the smallest normal number."""
+    if has_row_kernels(numerator):
+        if isinstance(least, Tensor):
+            denominator, least = without_cancellation(denominator, least), 0.0
+        return cast(Tensor, Ratio.apply(numerator, added, denominator, least))
+    numerator = numerator if added is None else numerator.add_(added)
+    if isinstance(least, Tensor) or least > 0:
+        denominator = without_cancellation(denominator, least)
+    return numerator * inverse_of(denominator)
+
+
+class Ratio(torch.autograd.Function):
+    r"""Computes :meth:`ratio` by one Triton kernel, and its gradient by another."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, numerator: Tensor, added: Tensor | None, denominator: Tensor, least: float
+    ) -> Tensor:
+        from torch_geometric_lgt.functional._triton import rows
+
+        out, inverse = rows.ratio(numerator, added, denominator, least)
+        ctx.save_for_backward(out, inverse)
+        ctx.added_nodes = 0 if added is None else added.size(2)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor, None]:
+        from torch_geometric_lgt.functional._triton import rows
+
+        out, inverse = ctx.saved_tensors
+        grad_numerator, grad_denominator = rows.ratio_grads(out, inverse, grad)
+        grad_added = None
+        if ctx.needs_input_grad[1]:
+            is_shared = ctx.added_nodes < out.size(2)
+            grad_added = grad_numerator.sum(2, keepdim=True) if is_shared else grad_numerator
+        return grad_numerator, grad_added, grad_denominator, None
