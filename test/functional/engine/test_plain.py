@@ -31,7 +31,7 @@ def test_positions_of_two_graphs_of_which_one_has_no_nodes():
     """Each has the positions of the largest; those without a node have the number of another."""
     found = plain.positions(Segments(torch.tensor([0, 3]), None), torch.ones(3, 2))
     assert found.node.tolist() == [0, 0, 0, 0, 1, 2]
-    assert found.is_repeated[..., 0, 0].tolist() == [[True] * 3, [False] * 3]
+    assert found.is_repeated.tolist() == [[True] * 3, [False] * 3]
     assert found.of_node.tolist() == [3, 4, 5]
     assert found.is_empty[:, 0].tolist() == [True] * 3 + [False] * 3
     for order in (None, torch.arange(4)):  # compiled code sorts nodes that are sorted

@@ -1,5 +1,5 @@
-# B graphs, N nodes, n positions of a graph (m of sources), H heads, C channels of a key, D channels
-# of a value, M features, R rank of the mask.
+# B graphs, N nodes, n positions of a graph (m of sources), H heads, P = B * H pairs of a graph and
+# a head, C channels of a key, D channels of a value, M features, R rank of the mask.
 r"""Computes the attention of small graphs in one chunk, which autograd records: features are
 stored, and the backward pass does not compute them again."""
 
@@ -16,7 +16,7 @@ from torch_geometric_lgt.functional._engine.custom_op import (
 )
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
 from torch_geometric_lgt.functional._engine.features import largest, least_sum, scaled
-from torch_geometric_lgt.functional._engine.layout import both_masks, join, split
+from torch_geometric_lgt.functional._engine.layout import both_masks, split
 from torch_geometric_lgt.functional._engine.operator_arguments import AttendArguments
 from torch_geometric_lgt.functional._engine.ratio import ratio
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
@@ -36,8 +36,7 @@ class Positions(NamedTuple):
     Attributes:
         node (torch.Tensor, optional): The node at each position, ``[B * n]``. Behind the last node
             of a graph this node is repeated.
-        is_repeated (torch.Tensor, optional): Whether the position repeats a node,
-            ``[B, n, 1, 1]``.
+        is_repeated (torch.Tensor, optional): Whether the position repeats a node, ``[B, n]``.
         of_node (torch.Tensor, optional): The position of each node, ``[N]``.
         is_empty (torch.Tensor, optional): Whether the position is in a graph without nodes,
             ``[B * n, 1]``. Also :obj:`None` if each graph has nodes.
@@ -55,6 +54,12 @@ class Positions(NamedTuple):
             return x
         rows = x.index_select(0, self.node)
         return rows if self.is_empty is None else rows.masked_fill(self.is_empty, 0)
+
+    def without_repeated(self, x: Tensor, heads: int) -> Tensor:
+        r"""Returns :obj:`x` ``[P, n, *]`` with 0 at positions that repeat a node."""
+        if self.is_repeated is None:
+            return x
+        return x.masked_fill(_for_heads(self.is_repeated[..., None], heads), 0)
 
 
 def positions(nodes: Segments, x: Tensor) -> Positions:
@@ -80,7 +85,7 @@ def positions(nodes: Segments, x: Tensor) -> Positions:
     is_empty = None
     if least == 0:  # the node of another graph, which may be NaN, is at these positions
         is_empty = (sizes == 0).repeat_interleave(largest)[:, None]
-    return Positions(node, is_repeated[:, :, None, None], of_node, is_empty)
+    return Positions(node, is_repeated, of_node, is_empty)
 
 
 def attend(arguments: AttendArguments) -> Tensor:
@@ -126,16 +131,14 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
     is_shared = keys.x is queries.x and targets is sources
     key_x = query_x if is_shared else sources.take(keys.x)
     value_x = key_x if values.x is keys.x else sources.take(values.x)
-    v = _evaluate(values, value_x, num_graphs, heads).transpose(1, 2)
+    v = _by_head(_evaluate(values, value_x, heads), num_graphs)
     key_feature, maximum = _key_features(keys, key_x, num_graphs, sources)
     num_nodes = query_x.size(0) // num_graphs, key_x.size(0) // num_graphs
     # a graph that is traced may have any number of nodes
     is_traced = torch.compiler.is_compiling()
-    by_pairs = not is_traced and is_paired(keys, v.size(3), max(num_nodes), *num_nodes)
+    by_pairs = not is_traced and is_paired(keys, v.size(2), max(num_nodes), *num_nodes)
     log, value = _log_features(queries, query_x, num_graphs)
-    masks = both_masks(
-        _mask(queries, targets, num_graphs), _mask(keys, sources, num_graphs), *num_nodes
-    )
+    masks = _masks(arguments, targets, sources, num_nodes)
     if kind.has_finite_logits and masks is None and queries.self_value is None:
         mean = _pair_mean if by_pairs else _state_mean
         out = mean(cast(Tensor, log), maximum, key_feature, v, sources.is_repeated is not None)
@@ -143,22 +146,21 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
         if kind.is_exponential:
             log = maximum if log is None else log + maximum
             value = scaled(log, value, largest(log, -1))
-        query_feature = cast(Tensor, value).transpose(1, 2)
         sums = _pair_sums if by_pairs else _state_sums
         factor = _factor(arguments)
-        numerator, denominator = sums(query_feature, key_feature, v, masks, factor)
+        numerator, denominator = sums(cast(Tensor, value), key_feature, v, masks, factor)
         num_keys, added = 0, None
         if kind.has_constant:
             num_keys, added = _constant_sums(arguments, sources, v)
             denominator = denominator.add_(num_keys)
         if queries.self_value is not None:
             self_value = targets.take(queries.self_value).to(v.dtype)
-            added = _split(self_value, num_graphs, heads).transpose(1, 2)
+            added = _by_head(self_value.unflatten(1, (heads, -1)), num_graphs)
             denominator = denominator + 1
         out = ratio(numerator, added, denominator, least_sum(queries, num_keys))
     if not is_traced and out.requires_grad:
         out.register_hook(refuse_second_order('attend', arguments.pack))
-    return join(out)
+    return _joined(out, num_graphs)
 
 
 def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
@@ -180,38 +182,52 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
     reverse_mode_only(inputs.x, inputs.weight, inputs.bias)
     places = positions(nodes, inputs.x)
     with without_autocast(inputs.x.device.type):
-        x = _evaluate(inputs, places.take(inputs.x), nodes.sizes.size(0), inputs.heads)
-        if places.is_repeated is not None:
-            x = x.masked_fill(places.is_repeated, 0)
+        num_graphs = nodes.sizes.size(0)
+        x = _by_head(_evaluate(inputs, places.take(inputs.x), inputs.heads), num_graphs)
+        x = places.without_repeated(x, inputs.heads)
         # sums of many squares; not every device has double precision
         dtype = None if x.device.type == 'mps' else torch.double
-        unit = to_unit_rows(x.transpose(1, 2).flatten(2), dtype).unflatten(2, x.shape[1::2])
-        x = unit.transpose(1, 2).flatten(2).flatten(0, 1)
+        x = _joined(to_unit_rows(x.flatten(1), dtype).view(x.shape), num_graphs)
     x = x if places.of_node is None else x.index_select(0, places.of_node)
     return replace(inputs, x=x, weight=None, bias=None)
 
 
-def _split(x: Tensor, num_graphs: int, heads: int) -> Tensor:
-    r"""Views :obj:`x` ``[B * n, H * C]`` as ``[B, n, H, C]``."""
-    return x.view(num_graphs, x.size(0) // num_graphs, heads, x.size(1) // heads)
+def _by_head(x: Tensor, num_graphs: int) -> Tensor:
+    r"""Returns the rows :obj:`x` ``[B * n, H, C]`` as ``[P, n, C]``."""
+    if num_graphs == 1:
+        return x.transpose(0, 1)
+    return x.unflatten(0, (num_graphs, -1)).transpose(1, 2).flatten(0, 1)
 
 
-def _evaluate(inputs: KernelInput | LinearInput, x: Tensor, num_graphs: int, heads: int) -> Tensor:
+def _joined(x: Tensor, num_graphs: int) -> Tensor:
+    r"""Returns :obj:`x` ``[P, n, C]`` as ``[B * n, H * C]``."""
+    if num_graphs == 1:
+        return x.transpose(0, 1).flatten(1)
+    return x.unflatten(0, (num_graphs, -1)).transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+def _for_heads(x: Tensor, heads: int) -> Tensor:
+    r"""Repeats the part of each graph in :obj:`x` ``[B, n, *]`` for each head. The result is
+    broadcast to ``[P, n, *]``."""
+    return x if heads == 1 or x.size(0) == 1 else x.repeat_interleave(heads, 0)
+
+
+def _evaluate(inputs: KernelInput | LinearInput, x: Tensor, heads: int) -> Tensor:
     r"""Evaluates the linear part of :obj:`inputs` at the rows :obj:`x` ``[B * n, F]`` of its input.
-    Returns queries, keys or values ``[B, n, H, C]``."""
+    Returns queries, keys or values ``[B * n, H, C]``."""
     x = x.to(compute_dtype(x.dtype))
     if inputs.weight is not None:
         x = linear(x, inputs.weight, inputs.bias)
-    return _split(x, num_graphs, heads)
+    return x.view(x.size(0), heads, x.size(1) // heads)
 
 
 def _log_features(
     inputs: KernelInput, x: Tensor, num_graphs: int, is_key: bool = False
 ) -> tuple[Tensor | None, Tensor | None]:
-    r"""Computes the two results of :meth:`Map.log_features`, ``[B, n, H, M]`` or broadcast to it,
-    for the rows :obj:`x` ``[B * n, F]`` of the input of queries or keys. A constant feature is
-    left out."""
-    x, kind = _evaluate(inputs, x, num_graphs, inputs.heads), inputs.map
+    r"""Computes the two results of :meth:`Map.log_features`, ``[P, n, M]`` or broadcast to it, for
+    the rows :obj:`x` ``[B * n, F]`` of the input of queries or keys. A constant feature is left
+    out."""
+    x, kind = _evaluate(inputs, x, inputs.heads), inputs.map
     projection = inputs.projection
     factor = inputs.data_normalizer if projection is not None else 1.0
     if projection is None and inputs.data_normalizer != 1.0:
@@ -223,64 +239,74 @@ def _log_features(
     if projection is not None and factor != 1.0:  # it has fewer numbers than queries or keys
         projection = projection * factor
     if inputs.head_projection is not None:
-        x = (x.transpose(1, 2) @ inputs.head_projection.transpose(1, 2)).transpose(1, 2)
-    return kind.without_constant.log_features(x, projection, inputs.power, squared)
+        x = torch.bmm(x.transpose(0, 1), inputs.head_projection.transpose(1, 2)).transpose(0, 1)
+    log, value = kind.without_constant.log_features(x, projection, inputs.power, squared)
+    log = None if log is None else _by_head(log, num_graphs)
+    return log, None if value is None else _by_head(value, num_graphs)
 
 
 def _key_features(
     keys: KernelInput, x: Tensor, num_graphs: int, sources: Positions
 ) -> tuple[Tensor, Tensor]:
-    r"""Computes the features ``[B, H, m, M]`` of keys with the input :obj:`x` ``[B * m, F]``,
-    divided by the exponentials of the maxima ``[B, 1, H, M]`` of their logarithms, and the maxima.
-    Features of repeated nodes are 0."""
+    r"""Computes the features ``[P, m, M]`` of keys with the input :obj:`x` ``[B * m, F]``, divided
+    by the exponentials of the maxima ``[P, 1, M]`` of their logarithms, and the maxima. Features of
+    repeated nodes are 0."""
     log, value = _log_features(keys, x, num_graphs, is_key=True)
     maximum = x.new_zeros(()) if log is None else largest(log, 1)
-    feature = scaled(log, value, maximum)
-    if sources.is_repeated is not None:
-        feature = feature.masked_fill(sources.is_repeated, 0)
-    return feature.transpose(1, 2), maximum
+    return sources.without_repeated(scaled(log, value, maximum), keys.heads), maximum
 
 
-def _mask(inputs: KernelInput, nodes: Positions, num_graphs: int) -> Tensor | None:
-    r"""Returns the mask weights ``[B, 1, n, R]`` at the positions of :obj:`nodes`."""
-    return None if inputs.mask is None else split(nodes.take(inputs.mask), num_graphs, 1)
+def _masks(
+    arguments: AttendArguments, targets: Positions, sources: Positions, num_nodes: tuple[int, int]
+) -> tuple[Tensor, Tensor] | None:
+    r"""Returns the mask weights ``[P, n, R]`` of queries and keys or broadcast to it, :obj:`None`
+    if both have none."""
+    num_graphs, heads = arguments.sources.sizes.size(0), arguments.keys.heads
+    query_mask, key_mask = (
+        None if mask is None else split(nodes.take(mask), num_graphs, 1)
+        for mask, nodes in ((arguments.queries.mask, targets), (arguments.keys.mask, sources))
+    )
+    masks = both_masks(query_mask, key_mask, *num_nodes)
+    if masks is None:
+        return None
+    query_mask, key_mask = masks
+    return _for_heads(query_mask.squeeze(1), heads), _for_heads(key_mask.squeeze(1), heads)
 
 
 def _factor(arguments: AttendArguments) -> Tensor | None:
-    r"""Returns the factor ``[B, H, M, 1]`` of the features, without that of a constant feature,
-    which is 1."""
+    r"""Returns the factor ``[P, M, 1]`` of the features, without that of a constant feature, which
+    is 1."""
     factor = arguments.factor
     if factor is not None and arguments.keys.map.has_constant:
         factor = factor[..., 1:]
-    return None if factor is None else factor[..., None]
+    return None if factor is None else factor.flatten(0, 1)[..., None]
 
 
 def _constant_sums(
     arguments: AttendArguments, sources: Positions, v: Tensor
 ) -> tuple[int | Tensor, Tensor]:
     r"""Returns the sums of a constant feature 1 and its products with the values: the number of
-    keys ``[B, 1, 1, 1]`` or of all graphs, and the sums ``[B, H, 1, D]`` of :obj:`v`."""
+    keys ``[P, 1, 1]`` or of all graphs, and the sums ``[P, 1, D]`` of :obj:`v`."""
+    heads = arguments.keys.heads
+    total = sources.without_repeated(v, heads).sum(1, keepdim=True)
     if sources.is_repeated is None:
-        return v.size(2), v.sum(2, keepdim=True)
-    v = v.masked_fill(sources.is_repeated.transpose(1, 2), 0)
-    num_keys = arguments.sources.sizes.to(v.dtype).view(-1, 1, 1, 1)
-    return num_keys, v.sum(2, keepdim=True)
+        return v.size(1), total
+    return _for_heads(arguments.sources.sizes.to(v.dtype).view(-1, 1, 1), heads), total
 
 
 def _pair_mean(
     log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor, has_empty: bool
 ) -> Tensor:
-    r"""Returns the attention outputs ``[B, H, n, D]`` from the weights of all pairs of nodes.
+    r"""Returns the attention outputs ``[P, n, D]`` from the weights of all pairs of nodes.
 
-    :obj:`log` ``[B, n, H, M]`` are the logarithms of the features of queries, and
+    :obj:`log` ``[P, n, M]`` are the logarithms of the features of queries, and
     :obj:`maximum` those by which the features of keys were divided. :obj:`has_empty` tells whether
     graphs may have no keys; their outputs are 0."""
-    query_feature = (log + maximum).softmax(-1).transpose(1, 2)
-    weight = query_feature @ key_feature.transpose(2, 3)
+    weight = torch.bmm((log + maximum).softmax(-1), key_feature.transpose(1, 2))
     total = weight.sum(-1, keepdim=True)
     if has_empty:
         total = total.clamp(min=0.5)  # is at least 1 up to rounding, but 0 without keys
-    return weight @ v / total
+    return torch.bmm(weight, v) / total
 
 
 def _state_mean(
@@ -288,11 +314,11 @@ def _state_mean(
 ) -> Tensor:
     r"""Returns the results of :meth:`_pair_mean` from sums over the keys: the means of the values
     with the weights of each feature, and their mean with the weights of a query."""
-    total = key_feature.sum(2)  # [B, H, M]
+    total = key_feature.sum(1)  # [P, M]
     if has_empty:
         total = total.clamp(min=1)  # is less only without keys
-    means = key_feature.transpose(2, 3) @ v / total[..., None]
-    return (log + (maximum + total[:, None].log())).softmax(-1).transpose(1, 2) @ means
+    means = torch.bmm(key_feature.transpose(1, 2), v) / total[..., None]
+    return torch.bmm((log + (maximum + total[:, None].log())).softmax(-1), means)
 
 
 def _pair_sums(
@@ -302,15 +328,14 @@ def _pair_sums(
     masks: tuple[Tensor, Tensor] | None,
     factor: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    r"""Returns the numerators ``[B, H, n, D]`` and denominators ``[B, H, n, 1]`` of the attention
-    from the weights of all pairs of nodes. :obj:`factor` ``[B, H, M, 1]`` multiplies the
-    features."""
+    r"""Returns the numerators ``[P, n, D]`` and denominators ``[P, n, 1]`` of the attention from
+    the weights of all pairs of nodes. :obj:`factor` ``[P, M, 1]`` multiplies the features."""
     if factor is not None:
-        query_feature = query_feature * factor.transpose(2, 3)
-    weight = query_feature @ key_feature.transpose(2, 3)
+        query_feature = query_feature * factor.transpose(1, 2)
+    weight = torch.bmm(query_feature, key_feature.transpose(1, 2))
     if masks is not None:
-        weight = weight * (masks[0] @ masks[1].transpose(2, 3))
-    return weight @ v, weight.sum(-1, keepdim=True)
+        weight = weight * torch.bmm(masks[0], masks[1].transpose(1, 2))
+    return torch.bmm(weight, v), weight.sum(-1, keepdim=True)
 
 
 def _state_sums(
@@ -321,18 +346,18 @@ def _state_sums(
     factor: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     r"""Returns the results of :meth:`_pair_sums` from sums over the keys."""
-    transposed = key_feature.transpose(2, 3)
+    transposed = key_feature.transpose(1, 2)
     if masks is None:
         # a sum of terms that cancel has smaller rounding errors than a product
-        sums, total = transposed @ v, transposed.sum(-1, keepdim=True)
+        sums, total = torch.bmm(transposed, v), transposed.sum(-1, keepdim=True)
         if factor is not None:
             sums, total = sums * factor, total * factor
-        return query_feature @ sums, query_feature @ total
+        return torch.bmm(query_feature, sums), torch.bmm(query_feature, total)
     query_mask, key_mask = masks
     columns = torch.cat([v, v.new_ones(()).expand(*v.shape[:-1], 1)], -1)
     columns = (columns[..., None, :] * key_mask[..., None]).flatten(-2)
-    sums = transposed @ columns
+    sums = torch.bmm(transposed, columns)
     sums = sums if factor is None else sums * factor
-    product = (query_feature @ sums).unflatten(-1, (key_mask.size(-1), -1))
+    product = torch.bmm(query_feature, sums).unflatten(-1, (key_mask.size(-1), -1))
     product = (product * query_mask[..., None]).sum(-2)
     return product[..., :-1], product[..., -1:]

@@ -1,4 +1,4 @@
-# B graphs of n nodes each, H heads, D channels of a value.
+# P pairs of a graph and a head, n nodes of a graph, D channels of a value.
 from typing import Any, cast
 
 import torch
@@ -11,8 +11,8 @@ from torch_geometric_lgt.functional.unit_rows import has_row_kernels
 def ratio(
     numerator: Tensor, added: Tensor | None, denominator: Tensor, least: Tensor | float
 ) -> Tensor:
-    r"""Returns :obj:`numerator` ``[B, H, n, D]``, which may be overwritten, plus :obj:`added`
-    ``[B, H, 1 or n, D]``, divided by :obj:`denominator` ``[B, H, n, 1]``. The result is 0 where the
+    r"""Returns :obj:`numerator` ``[P, n, D]``, which may be overwritten, plus :obj:`added`
+    ``[P, 1 or n, D]``, divided by :obj:`denominator` ``[P, n, 1]``. The result is 0 where the
     absolute value of a denominator is at most :obj:`least` or below the smallest normal number."""
     if has_row_kernels(numerator):
         if isinstance(least, Tensor):
@@ -35,7 +35,7 @@ class Ratio(torch.autograd.Function):
 
         out, inverse = rows.ratio(numerator, added, denominator, least)
         ctx.save_for_backward(out, inverse)
-        ctx.added_nodes = 0 if added is None else added.size(2)
+        ctx.added_nodes = 0 if added is None else added.size(1)
         return out
 
     @staticmethod
@@ -46,6 +46,6 @@ class Ratio(torch.autograd.Function):
         grad_numerator, grad_denominator = rows.ratio_grads(out, inverse, grad)
         grad_added = None
         if ctx.needs_input_grad[1]:
-            is_shared = ctx.added_nodes < out.size(2)
-            grad_added = grad_numerator.sum(2, keepdim=True) if is_shared else grad_numerator
+            is_shared = ctx.added_nodes < out.size(1)
+            grad_added = grad_numerator.sum(1, keepdim=True) if is_shared else grad_numerator
         return grad_numerator, grad_added, grad_denominator, None

@@ -129,13 +129,13 @@ def unit_rows_grad(unit: Tensor, inverse: Tensor, grad: Tensor) -> Tensor:
 def ratio(
     numerator: Tensor, added: Tensor | None, denominator: Tensor, least: float
 ) -> tuple[Tensor, Tensor]:
-    r"""Adds :obj:`added` ``[B, H, 1 or n, D]`` to :obj:`numerator` ``[B, H, n, D]``, if there is
-    one, and divides by :obj:`denominator` ``[B, H, n, 1]``. Returns the result and the reciprocals
+    r"""Adds :obj:`added` ``[P, 1 or n, D]`` to :obj:`numerator` ``[P, n, D]``, if there is
+    one, and divides by :obj:`denominator` ``[P, n, 1]``. Returns the result and the reciprocals
     of the denominators; both are 0 where a denominator is at most :obj:`least`."""
     numerator, denominator = numerator.contiguous(), denominator.contiguous()
     out, inverse = torch.empty_like(numerator), torch.empty_like(denominator)
     others = (numerator if added is None else added.contiguous()), denominator, out, inverse
-    nodes = 1 if added is None else numerator.size(2) // added.size(2)
+    nodes = 1 if added is None else numerator.size(1) // added.size(1)
     sizes = {'n': nodes, 'HAS_ADDED': added is not None, 'TINY': _tiny(out)}
     _launch(ratio_forward, numerator, *others, least, **sizes)
     return out, inverse
