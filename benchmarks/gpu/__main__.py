@@ -84,7 +84,7 @@ def main() -> None:
         help="folder with clones of the authors' programs, which are measured too",
     )
     args = parser.parse_args()
-    if args.device.type == 'cuda' and not torch.cuda.is_available():
+    if args.only and args.device.type == 'cuda' and not torch.cuda.is_available():
         parser.error('no CUDA device is there; --device cpu --rehearse tries the command itself')
     if args.device.type == 'cpu' and not args.rehearse:
         parser.error('--device cpu is for --rehearse only')

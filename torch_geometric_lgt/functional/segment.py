@@ -186,10 +186,12 @@ def iterate_groups(
     sizes = np.stack([axis.sizes.cpu().numpy() for axis in axes], 1)
     starts = [torch.from_numpy(np.concatenate([[0], np.cumsum(column)[:-1]])) for column in sizes.T]
     occupied = np.flatnonzero(sizes.any(1))
-    distinct, member = np.unique(sizes[occupied], axis=0, return_inverse=True)
-    ids = torch.from_numpy(occupied[np.argsort(member.reshape(-1), kind='stable')])
-    count = np.bincount(member.reshape(-1), minlength=len(distinct))
-    first = 0
+    ordered = occupied[np.lexsort(sizes[occupied].T[::-1])]
+    is_first = np.ones(len(ordered), dtype=bool)
+    is_first[1:] = (sizes[ordered[1:]] != sizes[ordered[:-1]]).any(1)
+    distinct = sizes[ordered[is_first]]
+    count = np.diff(np.flatnonzero(is_first), append=len(ordered))
+    ids, first = torch.from_numpy(ordered), 0
     for per_graph, graphs in zip(distinct.tolist(), count.tolist(), strict=True):
         largest = max(per_graph)
         step = max(1, min(max_graphs, rows // largest, graphs))

@@ -87,21 +87,19 @@ def may_record(tensors: Sequence[Any], nodes: Segments) -> bool:
 
 
 def is_traced(x: Tensor) -> bool:
-    r"""Returns whether :meth:`torch.compile` traces the code for :obj:`x` on a processor or a CUDA
-    device. It knows the shapes of tensors; those of an exported program may be any. Autocast counts
-    as not traced, for the backward pass of compiled code would run in half precision, too."""
+    r"""Returns whether :meth:`torch.compile` traces the code for :obj:`x` on a processor. It knows
+    the shapes of tensors; those of an exported program may be any. Autocast counts as not traced,
+    for the backward pass of compiled code would run in half precision, too."""
     if not torch.compiler.is_compiling() or is_exporting():
         return False
-    device = x.device.type
-    return device in ('cpu', 'cuda') and not torch.is_autocast_enabled(device)
+    return x.device.type == 'cpu' and not torch.is_autocast_enabled('cpu')
 
 
 def is_traced_small(inputs: KernelInput) -> bool:
     r"""Returns whether :meth:`torch.compile` traces sums over queries or keys (:meth:`is_traced`)
     that are so few numbers that autograd may keep them."""
     numbers = inputs.x.shape[0] * inputs.heads * inputs.channels()
-    place = 'cpu' if inputs.x.device.type == 'cpu' else 'gpu'
-    return is_traced(inputs.x) and numbers <= PLAIN_ELEMENTS[place]
+    return is_traced(inputs.x) and numbers <= PLAIN_ELEMENTS['cpu']
 
 
 def is_plain(
