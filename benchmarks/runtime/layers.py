@@ -40,6 +40,7 @@ DEFAULTS = {'heads': 1, 'channels': 64, 'device': 'cpu'}
 # The layer and its peer in words, for the pictures.
 TITLES = {
     'kernel-attention': ('kernel attention', 'its formula'),
+    'ragged-batch': ('kernel attention, a batch', 'one graph'),
     'exact-softmax': ('kernel attention', 'exact softmax'),
     'learned-map': ('kernel attention, learned map', 'random features'),
     'degree-masked-attention': ('degree-masked attention', 'its formula'),
