@@ -103,7 +103,8 @@ def test_devices_and_kernels_of_a_machine_with_a_gpu(machine):
         'cuda:0': 'NVIDIA H100, 80 GiB, capability 9.0',
     }
     assert list(found['kernels'].values())[2:] == [
-        'Triton kernels of edges, and of random softmax features on large graphs, else PyTorch',
+        'Triton kernels of edges, of rows, and of random softmax features on large graphs, '
+        'else PyTorch',
         'numba',
         'pyamg, for large graphs',
         'pyg-lib',

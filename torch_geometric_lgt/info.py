@@ -152,7 +152,10 @@ def _cuda_attention() -> str:
     missing = missing_for_kernels()
     if missing:
         return f'operators over chunks: {missing}'
-    return 'Triton kernels of edges, and of random softmax features on large graphs, else PyTorch'
+    return (
+        'Triton kernels of edges, of rows, and of random softmax features on large graphs, '
+        'else PyTorch'
+    )
 
 
 def _first(extras: dict[str, str], name: str, other: str) -> str:
