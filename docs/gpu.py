@@ -12,8 +12,9 @@ another folder, and ``--help`` lists the steps."""
 VERDICT = """Up to some 100,000 nodes, the time of a step is that of launching its GPU kernels.
 Attention between all nodes takes .8 to 2.0 times as long as its formula or PyG's layer there, and
 layers over edges .4 to 3.4 times. A batch with half of its nodes in one graph and the others in
-graphs of ten takes 3 to 9 times as long as one graph of all nodes. At a million nodes, in single
-precision (LiteGT's layer has a softmax at its sampled nodes only, its peer at all nodes):"""
+graphs of ten takes 3 to 5 times as long as one graph of all nodes, 8 times at a million nodes. At a
+million nodes, in single precision (LiteGT's layer has a softmax at its sampled nodes only, its peer
+at all nodes):"""
 NODES = '1,000,000'
 RUN = '1891abf'  # the commit of the results that the words below describe
 MISSING = """This run ended at 10 million nodes. The table of models is of an earlier version, and

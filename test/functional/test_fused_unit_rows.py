@@ -5,7 +5,9 @@ import torch
 from gradients import assert_same_gradients
 
 from torch_geometric_lgt.functional import linear_attention
+from torch_geometric_lgt.functional._engine.dispatch import PLAIN_ELEMENTS
 from torch_geometric_lgt.functional.unit_rows import to_unit_rows, unit_rows
+from torch_geometric_lgt.nn import SGFormerConv
 from torch_geometric_lgt.testing import dense
 
 pytest.importorskip(
@@ -19,7 +21,7 @@ DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 
 @pytest.fixture(autouse=True)
 def fused(monkeypatch, constants):
-    constants(fused_devices=(DEVICE.type,))
+    constants(fused_devices=(DEVICE.type,), plain_elements=PLAIN_ELEMENTS)
     calls = []
     for name in ('unit_rows', 'unit_rows_grad'):
         original = getattr(module, name)
@@ -109,3 +111,33 @@ def test_attention_matches_dense(is_plain, has_self_value, fused, constants):
     leaves = leaves if has_self_value else {name: leaves[name] for name in 'qkv'}
     assert_same_gradients(actual, expected, leaves, rtol=1e-10, atol=1e-10)
     assert {*fused} == {'unit_rows', 'unit_rows_grad'}
+
+
+def test_the_output_may_change_in_place():
+    layer = SGFormerConv(6, 6, norm='row').to(DEVICE)
+    x, found = torch.randn(8, 6, device=DEVICE), []
+    for in_place in (False, True):
+        leaf = x.clone().requires_grad_()
+        out = torch.nn.functional.relu(layer(leaf), inplace=in_place)
+        found.append([out, *torch.autograd.grad(out.square().sum(), [leaf, *layer.parameters()])])
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+def test_gradients_of_gradients_raise(norm):
+    layer, x = SGFormerConv(6, 6, norm=norm).to(DEVICE), torch.randn(8, 6, device=DEVICE)
+    leaf = x.requires_grad_()
+    (grad,) = torch.autograd.grad(layer(leaf).square().sum(), leaf, create_graph=True)
+    with pytest.raises(RuntimeError, match='has first derivatives only'):
+        grad.square().sum().backward()
+
+
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+def test_batches_of_gradients_are_computed_one_by_one(norm):
+    layer = SGFormerConv(6, 6, norm=norm).to(DEVICE)
+    x = torch.randn(8, 6, device=DEVICE, requires_grad=True)
+    grads = torch.randn(3, 8, 6, device=DEVICE)
+    out = layer(x)
+    (batched,) = torch.autograd.grad(out, x, grads, is_grads_batched=True, retain_graph=True)
+    single = [torch.autograd.grad(out, x, grad, retain_graph=True)[0] for grad in grads]
+    torch.testing.assert_close(batched, torch.stack(single))

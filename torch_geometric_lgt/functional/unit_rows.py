@@ -3,6 +3,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
 from torch_geometric_lgt.functional.numerics import has_kernels
 from torch_geometric_lgt.functional.tracing import is_watched
@@ -37,7 +38,7 @@ def unit_rows_formula(x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tens
 def unit_rows_grad(unit: Tensor, inverse: Tensor, grad: Tensor) -> Tensor:
     r"""Returns the gradient ``[..., C]`` of the argument of :meth:`unit_rows` from its results and
     the gradient :obj:`grad` of the first."""
-    if has_row_kernels(grad):
+    if has_row_kernels(grad) and may_launch(grad):
         from torch_geometric_lgt.functional._triton import rows
 
         return rows.unit_rows_grad(unit, inverse, grad)
@@ -76,3 +77,9 @@ def has_row_kernels(x: Tensor) -> bool:
     mode, for rows of at most :obj:`FUSED_COLUMNS` numbers in single or double precision."""
     is_row = 0 < x.size(-1) <= FUSED_COLUMNS and x.dtype in (torch.float, torch.double)
     return is_row and has_kernels(x) and not is_watched()
+
+
+def may_launch(grad: Tensor) -> bool:
+    r"""Returns whether a Triton kernel may compute a gradient from :obj:`grad`. It may not where
+    autograd records the computation, nor for a batch of gradients (``is_grads_batched=True``)."""
+    return not torch.is_grad_enabled() and not is_legacy_batchedtensor(grad)

@@ -243,14 +243,16 @@ def test_batches_of_any_size_share_their_kernels():
     """By default Triton compiles a kernel again for 1 and for multiples of 16."""
     code = """
 from torch_geometric_lgt.functional._triton.edges import *
+from torch_geometric_lgt.functional._triton.rows import *
 kernels = edge_products, edge_logsumexp, row_sums, row_shares, row_softmax, row_centered
-sizes = [size for kernel in kernels for size in kernel.params if size.name in ('E', 'N')]
+kernels += unit_forward, unit_backward, ratio_forward, ratio_backward
+sizes = [size for kernel in kernels for size in kernel.params if size.name in ('E', 'N', 'n')]
 print(*[size.do_not_specialize for size in sizes])
 """
     environment = {name: value for name, value in os.environ.items() if name != 'TRITON_INTERPRET'}
     command = [sys.executable, '-c', code]
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert out.stdout.split() == ['True'] * 6
+    assert out.stdout.split() == ['True'] * 11
 
 
 def test_transposed_rows_are_read_in_their_order():

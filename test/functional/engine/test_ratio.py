@@ -53,17 +53,19 @@ def test_matches_the_quotient(columns, added_nodes, fused):
 
 
 @pytest.mark.parametrize('least', [0.5, torch.full((P, 1, 1), 0.5, device=DEVICE)])
-@pytest.mark.parametrize('value', [0.5, -0.25, 0.0, 1e-310])
+@pytest.mark.parametrize('value', [0.5, -0.25, 0.0])
 def test_small_denominators_give_zero_without_gradient(value, least, fused):
     found = leaves(4, 1)
     with torch.no_grad():
         found['denominator'][0, :2] = value
         found['denominator'][4, 3] = -2
+    expected = expected_ratio(found, 0.5)
     actual = ratio(*found.values(), least)
-    assert_same_gradients(actual, expected_ratio(found, 0.5), found, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+    assert_same_gradients(actual, expected, found, rtol=1e-12, atol=1e-12)
     assert actual[0, :2].count_nonzero() == 0
     assert actual[4, 3].count_nonzero() == 4
-    assert fused[0] == 'ratio'
+    assert fused == ['ratio', 'ratio_grads']
 
 
 def expected_ratio(found, least):

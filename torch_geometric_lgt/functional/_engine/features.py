@@ -88,17 +88,17 @@ def sampled(log: Tensor | None, noise: Tensor | None) -> Tensor | None:
 def guarded(denominator: Tensor, queries: KernelInput, num_keys: Tensor | float) -> Tensor:
     r"""Returns the denominators ``[G, H, n, 1]`` with the weight 1 of the queries' self values, if
     they have some, and 0 in place of sums whose terms cancel: those that are at most
-    :meth:`least_sum`."""
+    :meth:`cancellation_bound`."""
     denominator = denominator if queries.self_value is None else denominator + 1
-    least = least_sum(queries, num_keys)
+    least = cancellation_bound(queries, num_keys)
     if isinstance(least, float) and least == 0:
         return denominator
     return without_cancellation(denominator, least)
 
 
-def least_sum(queries: KernelInput, num_keys: Tensor | float) -> Tensor | float:
-    r"""Returns the largest absolute value of a denominator whose terms may have cancelled, 0 if
-    none can cancel. They can in maps with a constant, and with self values. Without self values the
+def cancellation_bound(queries: KernelInput, num_keys: Tensor | float) -> Tensor | float:
+    r"""Returns a bound of the absolute value of denominators whose terms have cancelled, 0 if none
+    can cancel. They can in maps with a constant, and with self values. Without self values the
     largest term is :obj:`num_keys`, broadcast to ``[G, H, 1, 1]``."""
     if queries.self_value is not None:
         return rounding_share(queries)

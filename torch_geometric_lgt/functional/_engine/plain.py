@@ -15,7 +15,7 @@ from torch_geometric_lgt.functional._engine.custom_op import (
     reverse_mode_only,
 )
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
-from torch_geometric_lgt.functional._engine.features import largest, least_sum, scaled
+from torch_geometric_lgt.functional._engine.features import cancellation_bound, largest, scaled
 from torch_geometric_lgt.functional._engine.layout import both_masks, split
 from torch_geometric_lgt.functional._engine.operator_arguments import AttendArguments
 from torch_geometric_lgt.functional._engine.ratio import ratio
@@ -131,7 +131,7 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
     is_shared = keys.x is queries.x and targets is sources
     key_x = query_x if is_shared else sources.take(keys.x)
     value_x = key_x if values.x is keys.x else sources.take(values.x)
-    v = _by_head(_evaluate(values, value_x, heads), num_graphs)
+    v = _per_head(_evaluate(values, value_x, heads), num_graphs)
     key_feature, maximum = _key_features(keys, key_x, num_graphs, sources)
     num_nodes = query_x.size(0) // num_graphs, key_x.size(0) // num_graphs
     # a graph that is traced may have any number of nodes
@@ -155,9 +155,9 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
             denominator = denominator.add_(num_keys)
         if queries.self_value is not None:
             self_value = targets.take(queries.self_value).to(v.dtype)
-            added = _by_head(self_value.unflatten(1, (heads, -1)), num_graphs)
+            added = _per_head(self_value.unflatten(1, (heads, -1)), num_graphs)
             denominator = denominator + 1
-        out = ratio(numerator, added, denominator, least_sum(queries, num_keys))
+        out = ratio(numerator, added, denominator, cancellation_bound(queries, num_keys))
     if not is_traced and out.requires_grad:
         out.register_hook(refuse_second_order('attend', arguments.pack))
     return _joined(out, num_graphs)
@@ -183,7 +183,7 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
     places = positions(nodes, inputs.x)
     with without_autocast(inputs.x.device.type):
         num_graphs = nodes.sizes.size(0)
-        x = _by_head(_evaluate(inputs, places.take(inputs.x), inputs.heads), num_graphs)
+        x = _per_head(_evaluate(inputs, places.take(inputs.x), inputs.heads), num_graphs)
         x = places.without_repeated(x, inputs.heads)
         # sums of many squares; not every device has double precision
         dtype = None if x.device.type == 'mps' else torch.double
@@ -192,7 +192,7 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
     return replace(inputs, x=x, weight=None, bias=None)
 
 
-def _by_head(x: Tensor, num_graphs: int) -> Tensor:
+def _per_head(x: Tensor, num_graphs: int) -> Tensor:
     r"""Returns the rows :obj:`x` ``[B * n, H, C]`` as ``[P, n, C]``."""
     if num_graphs == 1:
         return x.transpose(0, 1)
@@ -208,7 +208,7 @@ def _joined(x: Tensor, num_graphs: int) -> Tensor:
 
 def _for_heads(x: Tensor, heads: int) -> Tensor:
     r"""Repeats the part of each graph in :obj:`x` ``[B, n, *]`` for each head. The result is
-    broadcast to ``[P, n, *]``."""
+    ``[P, n, *]``, or ``[1, n, *]`` for one graph."""
     return x if heads == 1 or x.size(0) == 1 else x.repeat_interleave(heads, 0)
 
 
@@ -241,8 +241,8 @@ def _log_features(
     if inputs.head_projection is not None:
         x = torch.bmm(x.transpose(0, 1), inputs.head_projection.transpose(1, 2)).transpose(0, 1)
     log, value = kind.without_constant.log_features(x, projection, inputs.power, squared)
-    log = None if log is None else _by_head(log, num_graphs)
-    return log, None if value is None else _by_head(value, num_graphs)
+    log = None if log is None else _per_head(log, num_graphs)
+    return log, None if value is None else _per_head(value, num_graphs)
 
 
 def _key_features(

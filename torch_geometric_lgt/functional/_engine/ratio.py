@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional.numerics import inverse_of, without_cancellation
-from torch_geometric_lgt.functional.unit_rows import has_row_kernels
+from torch_geometric_lgt.functional.unit_rows import has_row_kernels, may_launch
 
 
 def ratio(
@@ -33,8 +33,9 @@ class Ratio(torch.autograd.Function):
     ) -> Tensor:
         from torch_geometric_lgt.functional._triton import rows
 
-        out, inverse = rows.ratio(numerator, added, denominator, least)
-        ctx.save_for_backward(out, inverse)
+        # the result is not saved, which the caller may change in place
+        out, total, inverse = rows.ratio(numerator, added, denominator, least)
+        ctx.save_for_backward(total, inverse)
         ctx.added_nodes = 0 if added is None else added.size(1)
         return out
 
@@ -42,10 +43,14 @@ class Ratio(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor, None]:
         from torch_geometric_lgt.functional._triton import rows
 
-        out, inverse = ctx.saved_tensors
-        grad_numerator, grad_denominator = rows.ratio_grads(out, inverse, grad)
+        total, inverse = ctx.saved_tensors
+        if may_launch(grad):
+            grad_numerator, grad_denominator = rows.ratio_grads(total, inverse, grad)
+        else:
+            grad_numerator = grad * inverse
+            grad_denominator = -(grad_numerator * total).sum(-1, keepdim=True) * inverse
         grad_added = None
         if ctx.needs_input_grad[1]:
-            is_shared = ctx.added_nodes < out.size(1)
+            is_shared = ctx.added_nodes < total.size(1)
             grad_added = grad_numerator.sum(1, keepdim=True) if is_shared else grad_numerator
         return grad_numerator, grad_added, grad_denominator, None

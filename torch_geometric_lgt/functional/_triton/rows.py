@@ -77,9 +77,10 @@ def ratio_forward(
     HAS_ADDED: tl.constexpr, TINY: tl.constexpr,
     C: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    r"""Writes the rows of :obj:`numerator` ``[N, C]``, plus the row of :obj:`added` ``[N / n, C]``
-    if there is one, times the reciprocals of :obj:`denominator` ``[N]`` to :obj:`out`, and the
-    reciprocals to :obj:`inverse`. They are 0 where the denominator is at most :obj:`least`."""
+    r"""Adds the row of :obj:`added` ``[N / n, C]`` to each row of :obj:`numerator` ``[N, C]``, if
+    there is one. Writes the rows times the reciprocals of :obj:`denominator` ``[N]`` to :obj:`out`,
+    and the reciprocals to :obj:`inverse`. They are 0 where the absolute value of a denominator is
+    at most :obj:`least`, a number in single precision, or below :obj:`TINY`."""
     rows, is_row, at, is_inside = block(N, C, BN, BC)
     total = tl.load(denominator + rows, mask=is_row, other=0.0)
     is_zero = (tl.abs(total) <= least) | (tl.abs(total) < TINY)
@@ -89,28 +90,30 @@ def ratio_forward(
         columns = tl.arange(0, BC)
         where = (rows // n)[:, None] * C + columns[None, :]
         entries += tl.load(added + where, mask=is_inside, other=0.0)
+        tl.store(numerator + at, entries, mask=is_inside)
     tl.store(out + at, entries * factor[:, None], mask=is_inside)
     tl.store(inverse + rows, factor, mask=is_row)
 
 
 @triton.jit(do_not_specialize=['N'])
 def ratio_backward(
-    out, inverse, grad, grad_numerator, grad_denominator, N,
+    numerator, inverse, grad, grad_numerator, grad_denominator, N,
     C: tl.constexpr, BN: tl.constexpr, BC: tl.constexpr,
 ):  # fmt: skip
-    r"""Writes the gradients of numerators and denominators from the results of
-    :meth:`ratio_forward` and the gradient :obj:`grad` of the first."""
+    r"""Writes the gradients of numerators and denominators from the :obj:`numerator` that
+    :meth:`ratio_forward` leaves, its second result and the gradient :obj:`grad` of its first."""
     rows, is_row, at, is_inside = block(N, C, BN, BC)
     factor = tl.load(inverse + rows, mask=is_row, other=0.0)
     grads = tl.load(grad + at, mask=is_inside, other=0.0)
-    products = tl.sum(grads * tl.load(out + at, mask=is_inside, other=0.0), 1)
-    tl.store(grad_numerator + at, grads * factor[:, None], mask=is_inside)
+    grads *= factor[:, None]
+    products = tl.sum(grads * tl.load(numerator + at, mask=is_inside, other=0.0), 1)
+    tl.store(grad_numerator + at, grads, mask=is_inside)
     tl.store(grad_denominator + rows, -products * factor, mask=is_row)
 
 
 def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     r"""Divides the rows of :obj:`x` ``[..., C]`` by their lengths. Returns the result and the
-    inverse lengths ``[..., 1]``; both are 0 for rows of zeros."""
+    inverse lengths ``[..., 1]``; both are 0 for rows without a normal number."""
     x = x.contiguous()
     unit, inverse = x.new_empty(x.shape), x.new_empty((*x.shape[:-1], 1))
     _launch(unit_forward, x, unit, inverse, TINY=_tiny(x))
@@ -128,24 +131,26 @@ def unit_rows_grad(unit: Tensor, inverse: Tensor, grad: Tensor) -> Tensor:
 
 def ratio(
     numerator: Tensor, added: Tensor | None, denominator: Tensor, least: float
-) -> tuple[Tensor, Tensor]:
-    r"""Adds :obj:`added` ``[P, 1 or n, D]`` to :obj:`numerator` ``[P, n, D]``, if there is
-    one, and divides by :obj:`denominator` ``[P, n, 1]``. Returns the result and the reciprocals
-    of the denominators; both are 0 where a denominator is at most :obj:`least`."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Adds :obj:`added` ``[P, 1 or n, D]`` to :obj:`numerator` ``[P, n, D]``, if there is one, and
+    divides by :obj:`denominator` ``[P, n, 1]``. Returns the result, the sum, which may have
+    overwritten the numerator, and the reciprocals of the denominators. Result and reciprocals are 0
+    where the absolute value of a denominator is at most :obj:`least`, or below the smallest normal
+    number."""
     numerator, denominator = numerator.contiguous(), denominator.contiguous()
     out, inverse = torch.empty_like(numerator), torch.empty_like(denominator)
     others = (numerator if added is None else added.contiguous()), denominator, out, inverse
     nodes = 1 if added is None else numerator.size(1) // added.size(1)
     sizes = {'n': nodes, 'HAS_ADDED': added is not None, 'TINY': _tiny(out)}
     _launch(ratio_forward, numerator, *others, least, **sizes)
-    return out, inverse
+    return out, numerator, inverse
 
 
-def ratio_grads(out: Tensor, inverse: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Returns the gradients of numerator and denominator of :meth:`ratio` from its results and the
-    gradient :obj:`grad` of the first."""
-    grads = torch.empty_like(out), torch.empty_like(inverse)
-    _launch(ratio_backward, out, inverse, grad.contiguous(), *grads)
+def ratio_grads(total: Tensor, inverse: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Returns the gradients of numerator and denominator of :meth:`ratio` from its last two
+    results and the gradient :obj:`grad` of the first."""
+    grads = torch.empty_like(total), torch.empty_like(inverse)
+    _launch(ratio_backward, total, inverse, grad.contiguous(), *grads)
     return grads
 
 
