@@ -119,11 +119,23 @@ def test_columns_of_a_mask_count_with_the_channels_of_values(constants):
         assert is_plain(masked, masked, CHANNELS, nodes, nodes) is expected
 
 
-def test_samples_are_computed_by_operators(constants):
-    constants(plain_elements={'cpu': 1000})
-    nodes, sampled = Segments(torch.tensor([2]), None), inputs(2, samples=2)
-    assert is_plain(inputs(2), inputs(2), CHANNELS, nodes, nodes)
-    assert not is_plain(sampled, sampled, CHANNELS, nodes, nodes)
+def test_samples_of_softmax_features_without_a_mask_are_computed_by_formulas(constants):
+    constants(plain_elements={'cpu': 48})
+    nodes, projection = Segments(torch.tensor([2]), None), torch.ones(3, CHANNELS)
+    softmax = {'kind': 'softmax', 'projection': projection, 'samples': 4}
+    noise, mask = torch.zeros(2, 4), torch.ones(2, 1)
+
+    def answer(**options):
+        keys = inputs(2, noise=noise, **softmax | options)
+        return is_plain(inputs(2, **softmax), keys, CHANNELS, nodes, nodes)
+
+    assert answer()
+    assert not answer(mask=mask)
+    assert not answer(kind='logits', projection=None)
+    assert not is_plain(inputs(2, **softmax), inputs(2, **softmax), CHANNELS, nodes, nodes)
+    constants(plain_elements={'cpu': 23})  # 2 nodes have 12 features each
+    assert not answer()
+    sampled = inputs(2, noise=noise, **softmax)
     assert not is_paired(sampled, CHANNELS, 8, 1, 2)
     assert is_paired(inputs(2), CHANNELS, 8, 1, 2)
 

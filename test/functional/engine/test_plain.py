@@ -128,6 +128,22 @@ def test_formulas_give_what_operators_give(name, batch, calls, constants):
     check(LAYERS[name]().double(), x, BATCHES[batch], calls, constants)
 
 
+@pytest.mark.parametrize('batch', BATCHES)
+@pytest.mark.parametrize('samples', [1, 3])
+def test_formulas_of_samples_give_what_operators_give(samples, batch, calls, constants):
+    layer = KernelAttentionConv(
+        6, 8, heads=2, temperature=0.5, num_gumbel_samples=samples, num_features=5
+    ).double()
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    grad, found = torch.randn(12, 8, dtype=torch.float64), []
+    for elements in (PLAIN_ELEMENTS, BY_OPERATORS):
+        constants(plain_elements=elements)
+        torch.manual_seed(0)
+        found.append(run(layer, x, BATCHES[batch], grad))
+        assert len(calls) == 1
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
+
+
 @pytest.mark.parametrize('by_formulas', [True, False])
 @pytest.mark.parametrize('scale', [0.5, 2.0])
 def test_the_scale_multiplies_queries_and_keys(scale, by_formulas, calls, constants):

@@ -5,6 +5,7 @@ import torch
 from gradients import gradients
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
+from torch_geometric_lgt.functional._engine.dispatch import PLAIN_ELEMENTS
 from torch_geometric_lgt.functional._engine.sampled import split_maximum
 from torch_geometric_lgt.testing import dense
 
@@ -15,6 +16,13 @@ BATCHES = {
     'bipartite': (torch.tensor([0, 2, 0, 1, 2]), torch.tensor([2, 2, 0, 3, 1, 0, 1, 2]), 5, 8),
 }
 H, K = 2, 3
+
+
+@pytest.fixture(params=['operators', 'formulas'], autouse=True)
+def _computed_by(request, constants):
+    """Formulas compute small graphs, unless a test sets a constant of the operators."""
+    if request.param == 'formulas':
+        constants(plain_elements=PLAIN_ELEMENTS)
 
 
 def draw(num_keys, num_queries, dtype=torch.float64, noise_scale=1.0):

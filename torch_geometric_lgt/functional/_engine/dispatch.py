@@ -105,8 +105,9 @@ def is_traced_small(inputs: KernelInput) -> bool:
 def is_plain(
     queries: KernelInput, keys: KernelInput, channels: int, targets: Segments, sources: Segments
 ) -> bool:
-    r"""Returns whether the attention is computed by formulas that autograd records: without
-    samples, if all features are at most :meth:`plain_elements` numbers. Each of several graphs
+    r"""Returns whether the attention is computed by formulas that autograd records: if all features
+    are at most :meth:`plain_elements` numbers, and samples have no mask and finite logarithms. Each
+    of several graphs
     counts with the size of the largest. On a processor this may at most double the nodes, and
     features may be twice as many: operators would compute the graphs size by size.
 
@@ -117,7 +118,11 @@ def is_plain(
         targets (Segments): Which query belongs to which graph.
         sources (Segments): Which key belongs to which graph.
     """
-    if keys.noise is not None or keys.samples > 1:
+    if keys.noise is None:
+        is_known = keys.samples == 1
+    else:
+        is_known = keys.map.has_finite_logits and queries.mask is None and keys.mask is None
+    if not is_known:
         return False
     is_cpu = keys.x.device.type == 'cpu'
     limit = plain_elements(keys, channels)

@@ -1,5 +1,6 @@
 # B graphs, N nodes, n positions of a graph (m of sources), H heads, P = B * H pairs of a graph and
-# a head, C channels of a key, D channels of a value, M features, R rank of the mask.
+# a head, C channels of a key, D channels of a value, K samples, M features of one, R rank of the
+# mask.
 r"""Computes the attention of small graphs in one chunk, which autograd records: features are
 stored, and the backward pass does not compute them again."""
 
@@ -15,7 +16,12 @@ from torch_geometric_lgt.functional._engine.custom_op import (
     reverse_mode_only,
 )
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
-from torch_geometric_lgt.functional._engine.features import cancellation_bound, largest, scaled
+from torch_geometric_lgt.functional._engine.features import (
+    cancellation_bound,
+    largest,
+    sampled,
+    scaled,
+)
 from torch_geometric_lgt.functional._engine.layout import both_masks, split
 from torch_geometric_lgt.functional._engine.operator_arguments import AttendArguments
 from torch_geometric_lgt.functional._engine.ratio import ratio
@@ -140,8 +146,12 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
     log, value = _log_features(queries, query_x, num_graphs)
     masks = _masks(arguments, targets, sources, num_nodes)
     if kind.has_finite_logits and masks is None and queries.self_value is None:
-        mean = _pair_mean if by_pairs else _state_mean
-        out = mean(cast(Tensor, log), maximum, key_feature, v, sources.is_repeated is not None)
+        has_empty = sources.is_repeated is not None
+        log = cast(Tensor, log)
+        if by_pairs:
+            out = _pair_mean(log, maximum, key_feature, v, has_empty)
+        else:
+            out = _state_mean(log, maximum, key_feature, v, has_empty, keys.samples)
     else:
         if kind.is_exponential:
             log = maximum if log is None else log + maximum
@@ -248,10 +258,13 @@ def _log_features(
 def _key_features(
     keys: KernelInput, x: Tensor, num_graphs: int, sources: Positions
 ) -> tuple[Tensor, Tensor]:
-    r"""Computes the features ``[P, m, M]`` of keys with the input :obj:`x` ``[B * m, F]``, divided
-    by the exponentials of the maxima ``[P, 1, M]`` of their logarithms, and the maxima. Features of
-    repeated nodes are 0."""
+    r"""Computes the features ``[P, m, K * M]`` of keys with the input :obj:`x` ``[B * m, F]``,
+    divided by the exponentials of the maxima ``[P, 1, K * M]`` of their logarithms, and the maxima.
+    Features of repeated nodes are 0."""
     log, value = _log_features(keys, x, num_graphs, is_key=True)
+    if keys.noise is not None:
+        noise = sources.take(keys.noise).unflatten(1, (keys.heads, -1))
+        log = sampled(log, _per_head(noise, num_graphs))
     maximum = x.new_zeros(()) if log is None else largest(log, 1)
     return sources.without_repeated(scaled(log, value, maximum), keys.heads), maximum
 
@@ -310,15 +323,20 @@ def _pair_mean(
 
 
 def _state_mean(
-    log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor, has_empty: bool
+    log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor, has_empty: bool, samples: int
 ) -> Tensor:
     r"""Returns the results of :meth:`_pair_mean` from sums over the keys: the means of the values
-    with the weights of each feature, and their mean with the weights of a query."""
-    total = key_feature.sum(1)  # [P, M]
+    with the weights of each feature, and their mean with the weights of a query. With several
+    :obj:`samples`, whose features are side by side, it is the mean of the results of each."""
+    total = key_feature.sum(1)  # [P, K * M]
     if has_empty:
         total = total.clamp(min=1)  # is less only without keys
     means = torch.bmm(key_feature.transpose(1, 2), v) / total[..., None]
-    return torch.bmm((log + (maximum + total[:, None].log())).softmax(-1), means)
+    shift = maximum + total[:, None].log()
+    if samples == 1:
+        return torch.bmm((log + shift).softmax(-1), means)
+    weight = (log[:, :, None] + shift.unflatten(-1, (samples, -1))).softmax(-1)
+    return torch.bmm(weight.flatten(-2), means) / samples
 
 
 def _pair_sums(
