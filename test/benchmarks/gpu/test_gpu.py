@@ -1,5 +1,6 @@
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -130,6 +131,17 @@ def test_devices_that_cannot_be_measured(arguments, message, monkeypatch, capsys
     with pytest.raises(SystemExit, match=r'^2$'):
         gpu.main()
     assert message in capsys.readouterr().err
+
+
+def test_tables_of_results_need_no_device(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, 'is_available', lambda: False)
+    published, folder = ROOT / 'benchmarks' / 'results' / 'gpu', tmp_path / 'gpu'
+    tables = [path.name for path in published.glob('*.md')]
+    shutil.copytree(published, folder, ignore=shutil.ignore_patterns('*.md', '*.csv', '*.png'))
+    monkeypatch.setattr('sys.argv', ['gpu', '--only', '--output', str(tmp_path)])
+    gpu.main()
+    written = {path.name: path.read_text() for path in folder.glob('*.md')}
+    assert written == {name: (published / name).read_text() for name in tables}
 
 
 @pytest.mark.parametrize('kind', ['failure', 'error'])
