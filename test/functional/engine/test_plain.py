@@ -1,3 +1,4 @@
+import copy
 import sys
 from dataclasses import replace
 
@@ -247,6 +248,24 @@ def test_masks_of_one_side_or_both(masked, num_features, calls):
     grads = (gradients(result.square().sum(), named) for result in (out, expected))
     torch.testing.assert_close(*grads, rtol=1e-8, atol=1e-10)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize('batch', BATCHES)
+@pytest.mark.parametrize('name', sorted({*LAYERS} - {'sgformer'}))
+def test_gradients_of_an_input_in_half_precision_are_rounded_once(name, batch, calls):
+    """SGFormer's layer with row norms evaluates its self values under autocast, too."""
+    layer, x = LAYERS[name](), torch.randn(12, 6).bfloat16().requires_grad_()
+    exact_layer, exact = copy.deepcopy(layer).double(), x.detach().double().requires_grad_()
+    degree = torch.arange(12) % 7 if isinstance(layer, DegreeMaskedAttention) else None
+    with torch.autocast('cpu', dtype=torch.bfloat16):
+        out = layer(x, degree, BATCHES[batch])
+    grad = torch.randn(out.shape).bfloat16()
+    (actual,) = torch.autograd.grad(out, x, grad)
+    expected_out = exact_layer(exact, degree, BATCHES[batch])
+    (expected,) = torch.autograd.grad(expected_out, exact, grad.double())
+    assert len(calls) == 2
+    rounding = (expected.bfloat16() - expected).norm()
+    assert (actual - expected).norm() < 1.1 * rounding
 
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])

@@ -133,10 +133,11 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
     r"""Computes the outputs ``[B * n, H * D]`` at all positions of the targets."""
     queries, keys, values = arguments.queries, arguments.keys, arguments.values
     num_graphs, heads, kind = arguments.sources.sizes.size(0), keys.heads, keys.map
-    query_x = targets.take(queries.x)
+    # one conversion, so that the gradients of queries, keys and values are added in the new dtype
+    query_x = _converted(targets.take(queries.x))
     is_shared = keys.x is queries.x and targets is sources
-    key_x = query_x if is_shared else sources.take(keys.x)
-    value_x = key_x if values.x is keys.x else sources.take(values.x)
+    key_x = query_x if is_shared else _converted(sources.take(keys.x))
+    value_x = key_x if values.x is keys.x else _converted(sources.take(values.x))
     v = _per_head(_evaluate(values, value_x, heads), num_graphs)
     key_feature, maximum = _key_features(keys, key_x, num_graphs, sources)
     num_nodes = query_x.size(0) // num_graphs, key_x.size(0) // num_graphs
@@ -225,10 +226,15 @@ def _for_heads(x: Tensor, heads: int) -> Tensor:
 def _evaluate(inputs: KernelInput | LinearInput, x: Tensor, heads: int) -> Tensor:
     r"""Evaluates the linear part of :obj:`inputs` at the rows :obj:`x` ``[B * n, F]`` of its input.
     Returns queries, keys or values ``[B * n, H, C]``."""
-    x = x.to(compute_dtype(x.dtype))
+    x = _converted(x)
     if inputs.weight is not None:
         x = linear(x, inputs.weight, inputs.bias)
     return x.view(x.size(0), heads, x.size(1) // heads)
+
+
+def _converted(x: Tensor) -> Tensor:
+    r"""Returns :obj:`x` in the dtype of sums."""
+    return x.to(compute_dtype(x.dtype))
 
 
 def _log_features(

@@ -1,7 +1,7 @@
 # N nodes (N_s source, N_t target), B graphs, H heads, C channels per head, D channels of a value, M
 # features.
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -216,6 +216,24 @@ class LinearForm(NamedTuple):
         shared = self.queries.self_values is self.values and queries.x is self.keys.x
         return queries, LinearInput(x=cast(Tensor, queries.self_value)) if shared else self.values
 
+    def converted(self) -> 'LinearForm':
+        r"""Returns the form with the input of the queries, and what shares it, in the dtype of
+        sums. It is converted once, so that the gradients of all parts are added in that dtype."""
+        queries, x = self.queries, self.queries.inputs.x
+        dtype = compute_dtype(x.dtype)
+        if x.dtype == dtype:
+            return self
+        new = x.to(dtype)
+
+        def of(part: Any) -> Any:
+            return replace(part, x=new) if part is not None and part.x is x else part
+
+        values = of(self.values)
+        own = values if queries.self_values is self.values else of(queries.self_values)
+        return LinearForm(
+            LinearQueries(of(queries.inputs), own, queries.norm), of(self.keys), values
+        )
+
     def squares(self, sources: Segments, targets: Segments) -> tuple[Tensor, Tensor]:
         r"""Computes the sums of squares of the keys and of the queries of each graph, ``[B, H]``
         each."""
@@ -271,7 +289,7 @@ def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Ten
 def _attend_small(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
     r"""Computes the outputs of an attention with Frobenius norms by formulas that autograd records.
     Queries and keys are evaluated once, for the norms and for the weights."""
-    x = form.queries.inputs.x
+    x, form = form.queries.inputs.x, form.converted()
     queries, values = form.with_values(is_autocast=False)
     queries, keys = plain.normalized(queries, targets), plain.normalized(form.keys, sources)
     factor = form.queries.factor(sources.sizes)
