@@ -194,7 +194,9 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
     places = positions(nodes, inputs.x)
     with without_autocast(inputs.x.device.type):
         num_graphs = nodes.sizes.size(0)
-        x = _per_head(_evaluate(inputs, places.take(inputs.x), inputs.heads), num_graphs)
+        x = _per_head(
+            _evaluate(inputs, _converted(places.take(inputs.x)), inputs.heads), num_graphs
+        )
         x = places.without_repeated(x, inputs.heads)
         # sums of many squares; not every device has double precision
         dtype = None if x.device.type == 'mps' else torch.double
@@ -224,9 +226,8 @@ def _for_heads(x: Tensor, heads: int) -> Tensor:
 
 
 def _evaluate(inputs: KernelInput | LinearInput, x: Tensor, heads: int) -> Tensor:
-    r"""Evaluates the linear part of :obj:`inputs` at the rows :obj:`x` ``[B * n, F]`` of its input.
-    Returns queries, keys or values ``[B * n, H, C]``."""
-    x = _converted(x)
+    r"""Evaluates the linear part of :obj:`inputs` at the rows :obj:`x` ``[B * n, F]`` of its input,
+    which are in the dtype of sums. Returns queries, keys or values ``[B * n, H, C]``."""
     if inputs.weight is not None:
         x = linear(x, inputs.weight, inputs.bias)
     return x.view(x.size(0), heads, x.size(1) // heads)
