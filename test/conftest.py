@@ -112,6 +112,25 @@ def constants(monkeypatch):
     return partial(set_constants, monkeypatch.setattr)
 
 
+@pytest.fixture
+def record_calls(monkeypatch):
+    """Returns a list to which calls of some functions of a module add their names."""
+
+    def record(module, *names):
+        calls = []
+        for name in names:
+            original = getattr(module, name)
+
+            def recorded(*args, original=original, name=name):
+                calls.append(name)
+                return original(*args)
+
+            monkeypatch.setattr(module, name, recorded)
+        return calls
+
+    return record
+
+
 @pytest.fixture(autouse=True)
 def _by_operators(request, constants) -> None:
     """In test/functional operators compute small graphs, as large ones, unless a test changes it.

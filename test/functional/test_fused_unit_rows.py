@@ -20,18 +20,9 @@ DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 
 
 @pytest.fixture(autouse=True)
-def fused(monkeypatch, constants):
+def fused(record_calls, constants):
     constants(fused_devices=(DEVICE.type,), plain_elements=PLAIN_ELEMENTS)
-    calls = []
-    for name in ('unit_rows', 'unit_rows_grad'):
-        original = getattr(module, name)
-
-        def counted(*args, original=original, name=name):
-            calls.append(name)
-            return original(*args)
-
-        monkeypatch.setattr(module, name, counted)
-    return calls
+    return record_calls(module, 'unit_rows', 'unit_rows_grad')
 
 
 def dense_unit_rows(x):

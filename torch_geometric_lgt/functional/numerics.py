@@ -70,7 +70,10 @@ def inverse_of(x: Tensor) -> Tensor:
 
 def without_cancellation(denominator: Tensor, least: Tensor | float) -> Tensor:
     r"""Returns :obj:`denominator` with 0 in place of entries whose absolute value is at most
-    :obj:`least`, a bound of their rounding errors. The terms of such a sum cancel."""
+    :obj:`least`, a bound of their rounding errors. The terms of such a sum cancel. A number 0 as
+    the bound says that none can."""
+    if isinstance(least, float) and least == 0:
+        return denominator
     return denominator.masked_fill(denominator.abs() <= least, 0)
 
 

@@ -51,18 +51,9 @@ WIDTHS = [(1, 1), (1, 6), (3, 5), (2, 64), (1, 150)]
 
 
 @pytest.fixture(autouse=True)
-def fused(monkeypatch, constants):
+def fused(record_calls, constants):
     constants(fused_devices=(DEVICE.type,))
-    calls = []
-    for name in NAMES:
-        original = getattr(module, name)
-
-        def counted(*args, original=original, name=name):
-            calls.append(name)
-            return original(*args)
-
-        monkeypatch.setattr(module, name, counted)
-    return calls
+    return record_calls(module, *NAMES)
 
 
 def dense_sum(x, edges, weight):

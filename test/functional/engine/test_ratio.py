@@ -17,18 +17,9 @@ P, N = 6, 7
 
 
 @pytest.fixture(autouse=True)
-def fused(monkeypatch, constants):
+def fused(record_calls, constants):
     constants(fused_devices=(DEVICE.type,))
-    calls = []
-    for name in ('ratio', 'ratio_grads'):
-        original = getattr(module, name)
-
-        def counted(*args, original=original, name=name):
-            calls.append(name)
-            return original(*args)
-
-        monkeypatch.setattr(module, name, counted)
-    return calls
+    return record_calls(module, 'ratio', 'ratio_grads')
 
 
 def leaves(columns, added_nodes):

@@ -119,10 +119,10 @@ def is_plain(
         sources (Segments): Which key belongs to which graph.
     """
     if keys.noise is None:
-        is_known = keys.samples == 1
+        has_formula = keys.samples == 1
     else:
-        is_known = keys.map.has_finite_logits and queries.mask is None and keys.mask is None
-    if not is_known:
+        has_formula = keys.map.has_finite_logits and queries.mask is None and keys.mask is None
+    if not has_formula:
         return False
     is_cpu = keys.x.device.type == 'cpu'
     limit = plain_elements(keys, channels)

@@ -90,10 +90,7 @@ def guarded(denominator: Tensor, queries: KernelInput, num_keys: Tensor | float)
     they have some, and 0 in place of sums whose terms cancel: those that are at most
     :meth:`cancellation_bound`."""
     denominator = denominator if queries.self_value is None else denominator + 1
-    least = cancellation_bound(queries, num_keys)
-    if isinstance(least, float) and least == 0:
-        return denominator
-    return without_cancellation(denominator, least)
+    return without_cancellation(denominator, cancellation_bound(queries, num_keys))
 
 
 def cancellation_bound(queries: KernelInput, num_keys: Tensor | float) -> Tensor | float:

@@ -19,9 +19,7 @@ def ratio(
             denominator, least = without_cancellation(denominator, least), 0.0
         return cast(Tensor, Ratio.apply(numerator, added, denominator, least))
     numerator = numerator if added is None else numerator.add_(added)
-    if isinstance(least, Tensor) or least > 0:
-        denominator = without_cancellation(denominator, least)
-    return numerator * inverse_of(denominator)
+    return numerator * inverse_of(without_cancellation(denominator, least))
 
 
 class Ratio(torch.autograd.Function):
