@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import random_array
 from scipy.sparse.linalg import ArpackError, svds
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch_geometric.data import Batch, Data, HeteroData
@@ -8,6 +9,7 @@ from torch_geometric.transforms import Compose, ToUndirected
 
 from torch_geometric_lgt import _io
 from torch_geometric_lgt.transforms import SVDEncoding
+from torch_geometric_lgt.transforms._truncated_svd import truncated_svd
 
 
 def bipartite(pairs, num_users=None, num_items=None):
@@ -166,6 +168,25 @@ def test_no_iteration_converges(monkeypatch, constants):
     constants(svd_retry_elements=10)
     with pytest.raises(RuntimeError, match=r'the 3 largest singular values .* did not converge'):
         SVDEncoding(3)(data)
+
+
+def test_almost_orthonormal_vectors_of_a_solver(monkeypatch, constants):
+    """PROPACK stops at inner products of some 1e-8, by processor up to 1e-7."""
+
+    def rough(*args, k, **kwargs):
+        if k == 1:  # a search for missing triplets
+            return svds(*args, k=k, **kwargs)
+        u, s, vt = svds(*args, k=k, **kwargs)
+        tilt = np.eye(s.size)
+        tilt[0, 1:] = 1e-7
+        return u @ tilt, s, tilt.T @ vt
+
+    constants(svd_elements=10)
+    monkeypatch.setattr('torch_geometric_lgt.transforms._truncated_svd.svds', rough)
+    matrix = random_array((60, 50), density=0.1, rng=0, format='csr')
+    u, _, v = truncated_svd(matrix, 3)
+    for vectors in (u, v):
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(3), rtol=0, atol=1e-12)
 
 
 def test_one_thread_iterates(monkeypatch, constants):
