@@ -1,9 +1,13 @@
-"""Gradients of gradients, and batches of gradients, end in an error that names what to use."""
+"""Gradients of gradients, and batches of gradients, which large graphs refuse."""
+
+import contextlib
+import copy
 
 import pytest
 import torch
 from constants import BY_OPERATORS
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch_geometric.nn import MessagePassing
 
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
@@ -19,23 +23,28 @@ from torch_geometric_lgt.nn import (
     SGFormer,
     SGFormerConv,
 )
-from torch_geometric_lgt.testing import dense
 
 EDGES = torch.randint(12, (2, 40), generator=torch.Generator().manual_seed(0))
+BATCH = torch.arange(12) // 5
+OTHER = torch.randn(12, 6, generator=torch.Generator().manual_seed(1))
 CALLS = {
     'kernel': (KernelAttentionConv(6, 8, heads=2), lambda layer, x: layer(x)),
     'state': (
         KernelAttentionConv(6, 8),
-        lambda layer, x: layer(x.detach(), state=layer.attention_state(x)),
+        lambda layer, x: layer(OTHER.to(x.dtype), state=layer.attention_state(x)),
     ),
     'read': (
         KernelAttentionConv(6, 8),
-        lambda layer, x: layer(x, state=layer.attention_state(x.detach())),
+        lambda layer, x: layer(x, state=layer.attention_state(OTHER.to(x.dtype))),
     ),
     'scores': (KernelAttentionConv(6, 8), lambda layer, x: layer.attention_scores(x, EDGES)),
     'probability': (
         KernelAttentionConv(6, 8),
         lambda layer, x: layer.log_edge_probability(x, EDGES),
+    ),
+    'samples': (
+        KernelAttentionConv(6, 8, heads=2, num_gumbel_samples=3).eval(),
+        lambda layer, x: layer(x, batch=BATCH),
     ),
     'degree': (DegreeMaskedAttention(6), lambda layer, x: layer(x, edge_index=EDGES)),
     'adjacency': (AdjacencyMaskedAttention(6), lambda layer, x: layer(x, EDGES)),
@@ -49,14 +58,17 @@ CALLS = {
     ),
     'subtractor-edges': (
         JaccardSubtractorConv(6, 8, kernel='subtractor', edge_channels=2),
-        lambda layer, x: layer(x, EDGES, edge_attr=torch.ones(EDGES.size(1), 2)),
+        lambda layer, x: layer(x, EDGES, edge_attr=x[EDGES[0], :2]),
     ),
     'NodeFormer': (NodeFormer(6, 4, 3).eval(), lambda model, x: model(x, EDGES)),
     'DIFFormer': (DIFFormer(6, 4, 3), lambda model, x: model(x, EDGES)),
     'SGFormer': (SGFormer(6, 4, 3), lambda model, x: model(x, EDGES)),
     'GraphTransformer': (GraphTransformer(6, 4, 3).eval(), lambda model, x: model(x, EDGES)),
     'LiteGT': (LiteGT(6, 8, 3, 2, kernel='subtractor'), lambda model, x: model(x, EDGES)),
-    'MGFormer': (MGFormer(5, 7, 6), lambda model, x: model.get_embedding(EDGES) * x.mean()),
+    'MGFormer': (
+        MGFormer(5, 7, 6),
+        lambda model, x: model.get_embedding(EDGES) * x.square().mean(),
+    ),
 }
 MESSAGE = (
     r"^'\w+' of torch_geometric_lgt has first derivatives only, no gradients of gradients "
@@ -71,18 +83,80 @@ BATCHES = (
 )
 
 
+def learned(layer):
+    return [parameter for parameter in layer.parameters() if parameter.requires_grad]
+
+
+SIZES = pytest.mark.parametrize('is_small', [False, True], ids=['operators', 'formulas'])
+
+
+@SIZES
 @pytest.mark.parametrize('name', CALLS)
-def test_gradients_of_gradients_name_what_to_use(name):
-    """For a penalty on the gradient of the features, whose own gradient reaches the parameters; the
-    first gradient is that without."""
+def test_gradients_of_gradients(name, is_small, constants):
+    """Against finite differences of the gradients: of the features, and of a layer's parameters."""
+    if not is_small:
+        constants(plain_elements=BY_OPERATORS)
     layer, call = CALLS[name]
-    x = torch.randn(12, 6, requires_grad=True)
-    leaf = layer.embedding.weight if name == 'MGFormer' else x
-    (plain,) = torch.autograd.grad(call(layer, x).sum(), leaf)
-    (grad,) = torch.autograd.grad(call(layer, x).sum(), leaf, create_graph=True)
-    torch.testing.assert_close(grad, plain)
-    with pytest.raises(RuntimeError, match=MESSAGE):
-        grad.square().sum().backward()
+    layer = copy.deepcopy(layer).double()
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    leaves = x, *(learned(layer) if isinstance(layer, MessagePassing) else ())
+    assert torch.autograd.gradgradcheck(lambda x, *_: call(layer, x), leaves, fast_mode=True)
+
+
+@SIZES
+@pytest.mark.parametrize('name', CALLS)
+def test_first_gradients_that_autograd_records_are_the_same(name, is_small, constants):
+    if not is_small:
+        constants(plain_elements=BY_OPERATORS)
+    layer, call = CALLS[name]
+    layer, x = copy.deepcopy(layer).double(), OTHER.double().requires_grad_()
+    leaves = x, *learned(layer)
+    out = call(layer, x).square().sum()
+    plain, recorded = (
+        torch.autograd.grad(out, leaves, retain_graph=True, create_graph=again, allow_unused=True)
+        for again in (False, True)
+    )
+    torch.testing.assert_close(recorded, plain, rtol=1e-9, atol=1e-11)
+
+
+def test_a_penalty_of_gradients_reaches_parameters_of_the_input(constants):
+    """Autograd visits only what leads to a tensor that has another path, too."""
+    constants(plain_elements=BY_OPERATORS)
+    layer, x = KernelAttentionConv(6, 8).double(), torch.randn(12, 6, dtype=torch.float64)
+    scale, x = torch.ones(6, dtype=torch.float64, requires_grad=True), x.requires_grad_()
+
+    def penalty(scale):
+        scaled = x * scale
+        (grad,) = torch.autograd.grad(
+            layer(scaled).sum() + scaled.exp().sum(), x, create_graph=True
+        )
+        return grad.square().sum()
+
+    assert torch.autograd.gradcheck(penalty, scale)
+
+
+def test_a_model_learns_forces():
+    """The gradients of its energies, of molecules in a batch."""
+    torch.manual_seed(0)
+    position, force, batch = torch.randn(30, 3), torch.randn(30, 3), torch.arange(30) // 6
+    model = GraphTransformer(3, 8, 1, conv=None, norm=None, act='silu', level='graph', aggr='sum')
+    optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.02), []
+    for _ in range(40):
+        leaf = position.clone().requires_grad_()
+        energy = model(leaf, None, batch).sum()
+        (grad,) = torch.autograd.grad(energy, leaf, create_graph=True)
+        loss = (force + grad).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def sampled_read(x):
+    """No formula that autograd records covers a state of samples."""
+    layer = KernelAttentionConv(6, 8, num_gumbel_samples=3)
+    return layer(x, state=layer.attention_state(torch.randn(12, 6)))
 
 
 class Watched(TorchDispatchMode):
@@ -90,29 +164,25 @@ class Watched(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def test_gradients_of_gradients_in_a_mode_that_watches_operators():
-    """PyTorch's dispatcher then calls the operators, which have rules of their own."""
-    layer, x = KernelAttentionConv(6, 4), torch.randn(12, 6, requires_grad=True)
-    with Watched():
-        (grad,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
-        with pytest.raises(RuntimeError, match=MESSAGE):
-            grad.sum().backward()
-
-
-@pytest.mark.parametrize('is_small', [False, True], ids=['operators', 'formulas'])
-@pytest.mark.parametrize('name', [name for name in CALLS if name != 'MGFormer'])
-def test_gradients_of_gradients_of_one_tensor_are_refused_too(name, is_small, constants):
-    """Autograd visits only what leads to that tensor, and it has another path to it: without an
-    error the result would lack the share of the attention."""
-    if not is_small:
-        constants(plain_elements=BY_OPERATORS)
-    layer, call = CALLS[name]
+@pytest.mark.parametrize(
+    ('mode', 'call'),
+    [(contextlib.nullcontext, sampled_read), (Watched, KernelAttentionConv(6, 8))],
+    ids=['samples', 'watched'],
+)
+def test_operators_without_a_formula_name_what_to_use(mode, call):
+    """Also of one tensor, to which there is another path: without an error the result would lack
+    the share of the attention. In a mode that watches operators PyTorch's dispatcher calls them."""
     x, scale = torch.randn(12, 6, requires_grad=True), torch.ones(6, requires_grad=True)
     scaled = x * scale
-    out = call(layer, scaled).sum() + scaled.exp().sum()
-    (grad,) = torch.autograd.grad(out, x, create_graph=True)
-    with pytest.raises(RuntimeError, match=MESSAGE):
-        torch.autograd.grad(grad.square().sum(), scale)
+    with mode():
+        out = call(scaled).sum()
+        (grad,) = torch.autograd.grad(out + scaled.exp().sum(), x, create_graph=True)
+        for differentiate in (
+            lambda: torch.autograd.grad(grad.sum(), scale, retain_graph=True),
+            lambda: grad.square().sum().backward(),
+        ):
+            with pytest.raises(RuntimeError, match=MESSAGE):
+                differentiate()
 
 
 def batches_of_gradients(out, x):
@@ -145,21 +215,3 @@ def test_batches_of_gradients_of_small_graphs(name):
     expected = torch.stack([torch.autograd.grad(part, x, retain_graph=True)[0] for part in out])
     for compute in batches_of_gradients(out, x):
         torch.testing.assert_close(compute(), expected)
-
-
-def test_the_dense_formula_has_them():
-    """What the error names: a gradient penalty whose gradient is that of finite differences."""
-    layer = KernelAttentionConv(6, 8, heads=2).double()
-    x = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
-
-    def attention(x):
-        q, k, v = (
-            lin(x).unflatten(1, (2, 4)) for lin in (layer.lin_query, layer.lin_key, layer.lin_value)
-        )
-        phi = layer.feature_map
-        return dense.kernel_attention(
-            *(dense.feature_map('softmax', part * 4**-0.25, phi.projection) for part in (q, k)), v
-        ).flatten(1)
-
-    torch.testing.assert_close(attention(x), layer(x))
-    assert torch.autograd.gradgradcheck(attention, x)

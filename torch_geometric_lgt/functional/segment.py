@@ -23,6 +23,21 @@ class Segments(NamedTuple):
     order: Tensor | None
 
 
+def split_graphs(x: Tensor, nodes: Segments) -> tuple[Tensor, ...]:
+    r"""Returns the rows of :obj:`x` ``[N, *]`` that belong to each graph."""
+    rows = x if nodes.order is None else x[nodes.order]
+    return rows.split(nodes.sizes.tolist())
+
+
+def join_graphs(parts: Sequence[Tensor], nodes: Segments) -> Tensor:
+    r"""Returns the rows ``[N, *]`` in the order of the nodes, the inverse of
+    :meth:`split_graphs`."""
+    rows = torch.cat([*parts])
+    if nodes.order is None:
+        return rows
+    return torch.zeros_like(rows).index_copy(0, nodes.order, rows)
+
+
 class Group(NamedTuple):
     r"""Stores graphs that are computed together: their ids :obj:`graphs` ``[G]``, and a list of
     chunks for each node axis (such as targets and sources). A chunk is a slice or tensor of node

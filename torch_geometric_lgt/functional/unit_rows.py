@@ -53,23 +53,31 @@ def to_unit_rows(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     if torch.compiler.is_compiling():
         peak = x.detach().abs().amax(-1, keepdim=True)
         return unit_rows_formula(x / peak.masked_fill(peak == 0, 1), dtype)[0]
-    return cast(Tensor, UnitRows.apply(x, dtype))
+    return cast(tuple[Tensor, Tensor], UnitRows.apply(x, dtype))[0]
 
 
 class UnitRows(torch.autograd.Function):
-    r"""Returns the first result of :meth:`unit_rows`. Its gradient takes fewer passes than that of
-    the single operations."""
+    r"""Returns the results of :meth:`unit_rows`. The gradient takes fewer passes than that of the
+    single operations. It contains the inverse lengths, which are an output so that it has
+    derivatives itself."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
         unit, inverse = unit_rows(x, dtype)
         ctx.save_for_backward(unit, inverse)
-        return unit
+        ctx.set_materialize_grads(False)
+        return unit, inverse
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(
+        ctx: Any, grad: Tensor | None, grad_inverse: Tensor | None
+    ) -> tuple[Tensor | None, None]:
         unit, inverse = ctx.saved_tensors
-        return unit_rows_grad(unit, inverse, grad), None
+        out = None if grad is None else unit_rows_grad(unit, inverse, grad)
+        if grad_inverse is not None:
+            change = -unit * (grad_inverse * inverse * inverse)
+            out = change if out is None else out + change
+        return out, None
 
 
 def has_row_kernels(x: Tensor) -> bool:

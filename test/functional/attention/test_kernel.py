@@ -398,18 +398,12 @@ def test_gradcheck():
     assert torch.autograd.gradcheck(lambda *args: fast('softmax', projection, batch, *args), leaves)
 
 
-def test_second_derivative_is_refused():
-    projection, leaves = draw('softmax', 5, 5, 0)
-    out = fast('softmax', projection, None, *leaves)
-    (grad,) = torch.autograd.grad(out.sum(), leaves[0], create_graph=True)
-    with pytest.raises(
-        RuntimeError,
-        match=(
-            r"'attend' of torch_geometric_lgt has first derivatives only, no gradients of "
-            r'gradients'
-        ),
-    ):
-        grad.sum().backward()
+def test_second_derivatives():
+    projection, leaves = draw('softmax', 5, 5, 2, channels=2, width=2, features=3)
+    batch = torch.tensor([1, 0, 1, 1, 0])
+    assert torch.autograd.gradgradcheck(
+        lambda *args: fast('softmax', projection, batch, *args), leaves
+    )
 
 
 @pytest.mark.compiled

@@ -101,11 +101,14 @@ def test_formulas_compute_what_operators_compute(options, paired, monkeypatch):
     torch.testing.assert_close(plain.attend(call), expected, rtol=1e-10, atol=1e-12)
 
 
+def degree_of(layer, x):
+    is_masked = isinstance(layer, DegreeMaskedAttention)
+    return torch.arange(x.size(0)) % 7 if is_masked else None
+
+
 def run(layer, x, batch, grad):
     source = x[0] if isinstance(x, tuple) else x
-    is_masked = isinstance(layer, DegreeMaskedAttention)
-    degree = torch.arange(source.size(0)) % 7 if is_masked else None
-    out = layer(x, degree, batch)
+    out = layer(x, degree_of(layer, source), batch)
     inputs = {'x_src': x[0], 'x_dst': x[1]} if isinstance(x, tuple) else {'x': x}
     cotangent = grad[: out.size(0), : out.size(1)]
     return {'out': out, **gradients(out, leaves_of(layer, **inputs), cotangent)}
@@ -290,13 +293,13 @@ def test_infinite_logits_of_another_graph(calls):
     assert len(calls) == 2
 
 
-def test_second_derivative_is_refused(calls):
-    q, k, v = torch.randn(3, 5, 2, 4, requires_grad=True)
-    out = kernel_attention(q, k, v, projection=torch.randn(8, 4))
-    (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="'attend' of torch_geometric_lgt has first derivatives"):
-        torch.autograd.grad(grad.sum(), q)
-    assert len(calls) == 1
+@pytest.mark.parametrize('name', LAYERS)
+def test_second_derivatives(name, calls):
+    layer, batch = LAYERS[name]().double(), BATCHES['unequal']
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    degree = degree_of(layer, x)
+    assert torch.autograd.gradgradcheck(lambda x: layer(x, degree, batch), x, fast_mode=True)
+    assert calls
 
 
 BY_ROWS = [name for name in LAYERS if 'frobenius' not in name]  # whose graphs need no norms first
@@ -514,12 +517,11 @@ def test_calls_and_operations_of_a_small_graph(calls):
 
 
 @pytest.mark.parametrize('heads', [1, 2])
-def test_changed_outputs_refuse_second_derivatives(heads, calls):
-    layer, x = KernelAttentionConv(6, 8, heads=heads), torch.randn(12, 6, requires_grad=True)
-    (grad,) = torch.autograd.grad(layer(x).mul_(2).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="'attend' of torch_geometric_lgt has first derivatives"):
-        torch.autograd.grad(grad.sum(), x)
-    assert len(calls) == 1
+def test_second_derivatives_of_changed_outputs(heads, calls):
+    layer = KernelAttentionConv(6, 8, heads=heads).double()
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: layer(x).mul_(2), x, fast_mode=True)
+    assert calls
 
 
 @pytest.mark.parametrize('heads', [1, 2])

@@ -43,6 +43,20 @@ def test_matches_the_quotient(columns, added_nodes, fused):
     assert fused == ['ratio', 'ratio_grads']
 
 
+@pytest.mark.parametrize('added_nodes', [0, 1, N])
+def test_second_derivatives(added_nodes, fused):
+    found = leaves(3, added_nodes)
+    with torch.no_grad():
+        found['denominator'].abs_().add_(0.5)
+
+    def run(*values):
+        numerator, *added, denominator = values
+        return ratio(numerator.clone(), *(added or [None]), denominator, 0.0)
+
+    assert torch.autograd.gradgradcheck(run, [*found.values()])
+    assert 'ratio' in fused
+
+
 @pytest.mark.parametrize('least', [0.5, torch.full((P, 1, 1), 0.5, device=DEVICE)])
 @pytest.mark.parametrize('value', [0.5, -0.25, 0.0])
 def test_small_denominators_give_zero_without_gradient(value, least, fused):

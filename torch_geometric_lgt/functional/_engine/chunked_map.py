@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from torch_geometric_lgt.functional._engine.custom_op import first_order, reverse_mode_only
+from torch_geometric_lgt.functional._engine.custom_op import reverse_mode_only
+from torch_geometric_lgt.functional._engine.second_order import differentiable, recorded_grads
 from torch_geometric_lgt.functional.numerics import without_autocast
 from torch_geometric_lgt.functional.tracing import is_exporting, is_tracing
 
@@ -51,6 +52,18 @@ def chunked_map(
     return cast(Tensor, checkpoint(run, *indices, use_reentrant=False, preserve_rng_state=False))
 
 
+def _map_again(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> RowTensors | None:
+    indices, tensors = saved[: ctx.num_indices], saved[ctx.num_indices :]
+    needed = ctx.needs_input_grad[3 + ctx.num_indices :]
+
+    def run(*tensors: Tensor) -> tuple[Tensor]:
+        span = slice(0, indices[0].numel())
+        return (ctx.function(span, *_rows(tensors, indices)),)
+
+    grads = recorded_grads(run, tensors, needed, [grad])
+    return None if grads is None else (*[None] * (3 + ctx.num_indices), *grads)
+
+
 class _ChunkedMap(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -68,7 +81,7 @@ class _ChunkedMap(torch.autograd.Function):
             return torch.cat(chunks)
 
     @staticmethod
-    @first_order('edge_scores')
+    @differentiable('edge_scores', _map_again)
     def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> RowTensors:
         indices, tensors = list(saved[: ctx.num_indices]), saved[ctx.num_indices :]
         needed = ctx.needs_input_grad[3 + ctx.num_indices :]

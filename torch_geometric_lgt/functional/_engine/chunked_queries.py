@@ -82,23 +82,29 @@ class Queries:
             out (torch.Tensor): ``[N, H * D]``; only the rows in :obj:`chunks` are written.
             denominators (torch.Tensor): ``[N, H]`` (with samples ``[N, H * K]``), likewise.
         """
+        for nodes in chunks:
+            rows, denominator = self.outputs(sums, maximum, nodes)
+            out[nodes] = join(rows).to(out.dtype)
+            denominators[nodes] = join(denominator)
+
+    def outputs(self, sums: Tensor, maximum: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor]:
+        r"""Returns the outputs ``[G, H, n, D]`` and denominators ``[G, H, n, 1]`` of the queries at
+        the positions :obj:`nodes`, for the arguments of :meth:`read`."""
         inputs = self.inputs
         num_graphs = sums.size(0)
         rank = inputs.rank()
-        for nodes in chunks:
-            product = self.features(nodes, maximum)[-1] @ sums  # [G, H, n, W]
-            mask = mask_of(inputs, nodes, num_graphs)
-            self_value = self_value_of(inputs, nodes, num_graphs)
-            denominator = product[..., -rank:]
-            if mask is not None:
-                denominator = (denominator * mask).sum(-1, keepdim=True)
-            denominator = guarded(denominator, inputs, sums[:, :, :1, -1:])
-            inverse = inverse_of(denominator)
-            rows = fold(product, inverse if mask is None else mask * inverse, rank)
-            if self_value is not None:
-                rows = rows.addcmul_(self_value, inverse)
-            out[nodes] = join(rows).to(out.dtype)
-            denominators[nodes] = join(denominator)
+        product = self.features(nodes, maximum)[-1] @ sums  # [G, H, n, W]
+        mask = mask_of(inputs, nodes, num_graphs)
+        self_value = self_value_of(inputs, nodes, num_graphs)
+        denominator = product[..., -rank:]
+        if mask is not None:
+            denominator = (denominator * mask).sum(-1, keepdim=True)
+        denominator = guarded(denominator, inputs, sums[:, :, :1, -1:])
+        inverse = inverse_of(denominator)
+        rows = fold(product, inverse if mask is None else mask * inverse, rank)
+        if self_value is not None:
+            rows = rows.addcmul_(self_value, inverse)
+        return rows, denominator
 
 
 class QueryGrads(Queries):

@@ -4,17 +4,21 @@ attention."""
 import functools
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 from torch.library import custom_op
 from torch.nn import Parameter
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
+from torch_geometric_lgt.functional._engine.second_order import (
+    differentiable,
+    raise_second_order,
+    recorded_grads,
+)
 from torch_geometric_lgt.functional.numerics import without_autocast
 from torch_geometric_lgt.functional.tracing import is_watched
 
@@ -32,6 +36,7 @@ class Operator(Generic[A]):
 
     gradient: Any
     recorded: type[torch.autograd.Function] | None = None
+    recorded_formula: Callable[[A, Any], tuple[Tensor, ...] | None] | None = None
 
     def __init__(
         self, function: Callable[[A], Any], arguments: type[A], returns: tuple[str, ...]
@@ -64,7 +69,8 @@ class Operator(Generic[A]):
 
         The function gets the arguments, the gradients of :obj:`outputs`, and the forward results
         :obj:`saved`, both as named tuples. It returns a dict of gradients by argument name, with a
-        dict for a record. Differentiating these gradients raises an error.
+        dict for a record. Differentiating these gradients raises an error, unless there is a
+        :meth:`formula`.
         """
 
         def decorate(function: Callable[[A, Any, Any], dict[str, Any]]) -> Callable:
@@ -96,16 +102,37 @@ class Operator(Generic[A]):
             self.gradient = _custom_op(f'{self.name}_backward', schema, 'Tensor[]', run)
             self.gradient.register_fake(fake)
             indices = [[self.returns.index(name) for name in names] for names in (outputs, saved)]
+
+            def again(ctx: Any, tensors: Sequence[Tensor], *grads: Tensor) -> Any:
+                formula = self.recorded_formula
+                if formula is None:
+                    return None
+                results, values = _restored(ctx, tensors, len(saved))
+                return recorded_grads(
+                    lambda *values: formula(cls.unpack(values), Saved(*results)),
+                    values,
+                    [i in slots and is_needed for i, is_needed in enumerate(ctx.needs_input_grad)],
+                    [grads[i] for i in indices[0]],
+                )
+
             rules = [_rules(backward, slots, *indices) for backward in (self.gradient, run)]
             self.forward.register_autograd(
                 lambda ctx, *grads: rules[0][1](ctx, ctx.saved_tensors, *grads),
                 setup_context=rules[0][0],
             )
             self.gradient.register_autograd(lambda *_: raise_second_order(self.name))
-            self.recorded = _recorded(self.name, self.function, *rules[1])
+            rule = differentiable(self.name, again)(rules[1][1])
+            self.recorded = _recorded(self.name, self.function, rules[1][0], rule)
             return function
 
         return decorate
+
+    def formula(self, function: Callable[[A, Any], tuple[Tensor, ...] | None]) -> Callable:
+        r"""Decorates a function that computes the outputs of the backward pass by operations that
+        autograd records, from the arguments and the saved results. Gradients of gradients are
+        computed by this function. It returns :obj:`None` for arguments that it does not cover."""
+        self.recorded_formula = function
+        return function
 
     def flops(self, forward: Callable[[A], int], backward: Callable[[A], int]) -> None:
         r"""Registers functions that return the number of flops of the forward and of the backward
@@ -159,9 +186,8 @@ def _rules(
         ctx.save_for_backward(*(output[i] for i in saved), *tensors)
         ctx.mark_non_differentiable(*(value for i, value in enumerate(output) if i not in outputs))
 
-    def run(ctx: Any, tensors: tuple[Tensor, ...], *grads: Tensor) -> tuple[Tensor | None, ...]:
-        results, inputs = tensors[: len(saved)], iter(tensors[len(saved) :])
-        values = [next(inputs) if other is None else other[0] for other in ctx.others]
+    def run(ctx: Any, tensors: Sequence[Tensor], *grads: Tensor) -> tuple[Tensor | None, ...]:
+        results, values = _restored(ctx, tensors, len(saved))
         output_grads = (grads[i].contiguous() for i in outputs)
         input_grads = dict(zip(slots, backward(*output_grads, *results, *values), strict=True))
         return tuple(
@@ -169,6 +195,15 @@ def _rules(
         )
 
     return setup_context, run
+
+
+def _restored(
+    ctx: Any, tensors: Sequence[Tensor], num_saved: int
+) -> tuple[Sequence[Tensor], list[Any]]:
+    r"""Returns the saved results and the values of the operator from the saved :obj:`tensors`."""
+    inputs = iter(tensors[num_saved:])
+    values = [next(inputs) if other is None else other[0] for other in ctx.others]
+    return tensors[:num_saved], values
 
 
 def _recorded(
@@ -183,7 +218,7 @@ def _recorded(
 
     methods = {
         'forward': staticmethod(run),
-        'backward': staticmethod(first_order(name)(backward)),
+        'backward': staticmethod(backward),
     }
     return type(f'Recorded_{name}', (torch.autograd.Function,), methods)
 
@@ -216,89 +251,3 @@ def reverse_mode_only(*values: Any) -> None:
             'attention states have derivatives in reverse mode only: use autograd, no vmap or '
             'torch.func'
         )
-
-
-def refuse_batches(name: str, grads: Sequence[Any]) -> None:
-    r"""Raises an error if the gradients :obj:`grads` of the outputs of the operator :obj:`name` are
-    batches that are computed at once. Its backward pass writes into tensors without them.
-
-    Raises:
-        NotImplementedError: Within ``is_grads_batched=True`` of :func:`torch.autograd.grad`,
-            ``vectorize=True`` of :func:`torch.autograd.functional.jacobian`, and
-            :func:`torch.vmap`.
-    """
-    tensors = (grad for grad in grads if isinstance(grad, Tensor))
-    is_batched = any(map(is_legacy_batchedtensor, tensors))
-    if is_batched or torch._C._are_functorch_transforms_active():
-        raise NotImplementedError(
-            f'{name!r} of torch_geometric_lgt has one gradient at a time, no batches of them '
-            '(is_grads_batched=True, vectorize=True or vmap): call torch.autograd.grad for each, '
-            'as torch.autograd.functional.jacobian does with vectorize=False'
-        )
-
-
-def raise_second_order(name: str) -> NoReturn:
-    r"""Raises a RuntimeError which says that the operator :obj:`name` has first derivatives
-    only."""
-    raise RuntimeError(
-        f'{name!r} of torch_geometric_lgt has first derivatives only, no gradients of gradients '
-        '(create_graph=True). Where a loss needs them, as gradient penalties and forces do, write '
-        'the attention with torch_geometric_lgt.testing.dense, whose formulas autograd '
-        'differentiates twice, or take finite differences of gradients in float64'
-    )
-
-
-class FirstOrder(torch.autograd.Function):
-    r"""Returns the first :obj:`number` of :obj:`tensors`, gradients, unchanged in the forward pass.
-    Differentiating them raises a RuntimeError that names the operator :obj:`name`. The other
-    tensors are those that the gradients depend on: autograd leaves out what leads to none of the
-    tensors whose derivatives it computes."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, name: str, number: int, *tensors: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        ctx.name = name
-        return tuple(None if grad is None else grad.view_as(grad) for grad in tensors[:number])
-
-    @staticmethod
-    def backward(ctx: Any, *_grads: Tensor | None) -> NoReturn:
-        raise_second_order(ctx.name)
-
-
-def refuse_second_order(
-    name: str, inputs: Callable[[], Sequence[Any]]
-) -> Callable[[Tensor], Tensor | None]:
-    r"""Returns a hook for an output whose derivatives autograd records. Gradients pass unchanged;
-    differentiating them raises a RuntimeError with :obj:`name`. :obj:`inputs` returns the values
-    from which the output was computed; those that are tensors are what gradients depend on."""
-
-    def hook(grad: Tensor) -> Tensor | None:
-        if not torch.is_grad_enabled():
-            return None
-        tensors = (value for value in inputs() if isinstance(value, Tensor))
-        return FirstOrder.apply(name, 1, grad, *tensors)[0]
-
-    return hook
-
-
-def first_order(name: str) -> Callable:
-    r"""Returns a decorator for the backward method of an autograd function, which gets the saved
-    tensors before the gradients of the outputs. The method runs without recording gradients;
-    differentiating its result raises a RuntimeError with :obj:`name`, and batches of gradients a
-    NotImplementedError."""
-
-    def decorate(backward: Callable) -> Callable:
-        @functools.wraps(backward)
-        def run(ctx: Any, *grads: Tensor) -> Any:
-            refuse_batches(name, grads)
-            saved = ctx.saved_tensors  # read once: checkpointing makes them for one reading
-            with torch.no_grad():
-                input_grads = backward(ctx, saved, *grads)
-            if not torch.is_grad_enabled():
-                return input_grads
-            return FirstOrder.apply(name, len(input_grads), *input_grads, *grads, *saved)
-
-        return run
-
-    return decorate

@@ -102,14 +102,21 @@ def is_traced_small(inputs: KernelInput) -> bool:
     return is_traced(inputs.x) and numbers <= PLAIN_ELEMENTS['cpu']
 
 
+def has_formula(queries: KernelInput, keys: KernelInput) -> bool:
+    r"""Returns whether there are formulas of the attention that autograd records: for keys without
+    samples, and for samples without a mask whose logarithms are finite."""
+    if keys.noise is None:
+        return keys.samples == 1
+    return keys.map.has_finite_logits and queries.mask is None and keys.mask is None
+
+
 def is_plain(
     queries: KernelInput, keys: KernelInput, channels: int, targets: Segments, sources: Segments
 ) -> bool:
-    r"""Returns whether the attention is computed by formulas that autograd records: if all features
-    are at most :meth:`plain_elements` numbers, and samples have no mask and finite logarithms. Each
-    of several graphs
-    counts with the size of the largest. On a processor this may at most double the nodes, and
-    features may be twice as many: operators would compute the graphs size by size.
+    r"""Returns whether the attention is computed by formulas that autograd records: if there are
+    some (:meth:`has_formula`) and all features are at most :meth:`plain_elements` numbers. Each of
+    several graphs counts with the size of the largest. On a processor this may at most double the
+    nodes, and features may be twice as many: operators would compute the graphs size by size.
 
     Args:
         queries (KernelInput): How queries are computed.
@@ -118,11 +125,7 @@ def is_plain(
         targets (Segments): Which query belongs to which graph.
         sources (Segments): Which key belongs to which graph.
     """
-    if keys.noise is None:
-        has_formula = keys.samples == 1
-    else:
-        has_formula = keys.map.has_finite_logits and queries.mask is None and keys.mask is None
-    if not has_formula:
+    if not has_formula(queries, keys):
         return False
     is_cpu = keys.x.device.type == 'cpu'
     limit = plain_elements(keys, channels)

@@ -1,5 +1,6 @@
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.custom_op import operator
@@ -10,7 +11,12 @@ from torch_geometric_lgt.functional.numerics import (
     inverse_of,
     without_cancellation,
 )
-from torch_geometric_lgt.functional.segment import Segments, iterate_groups
+from torch_geometric_lgt.functional.segment import (
+    Segments,
+    iterate_groups,
+    join_graphs,
+    split_graphs,
+)
 from torch_geometric_lgt.typing import Differentiable
 
 GRAM_ELEMENTS = 1 << 21
@@ -104,6 +110,13 @@ def _rows(x: Tensor, nodes: Nodes, centre: Tensor) -> Tensor:
     return take(x, nodes).unflatten(0, (centre.size(0), -1)) - centre[:, None]
 
 
+def _graph_rows(x: Tensor, centre: Tensor, nodes: Segments) -> list[Tensor]:
+    r"""Returns the rows ``[n, F + 1]`` of each graph by operations that autograd records: those of
+    :obj:`x` minus the :obj:`centre` ``[F]`` of the graph, followed by 1."""
+    parts = zip(split_graphs(x, nodes), centre, strict=True)
+    return [pad(part - mean, (0, 1), value=1.0) for part, mean in parts]
+
+
 @operator(CentreArguments, returns=('centre',))
 def _centres(arguments: CentreArguments) -> Tensor:
     x = arguments.x
@@ -149,6 +162,12 @@ def _(arguments: GramArguments, grad, _saved):
             rows = _rows(x, nodes, centre[graphs])
             out[nodes] = torch.baddbmm(constant, rows, linear).flatten(0, 1).to(out.dtype)
     return {'x': out}
+
+
+@_gram.formula
+def _(arguments: GramArguments, _saved):
+    x, centre = arguments.x.double(), arguments.centre.double()
+    return (torch.stack([rows.t() @ rows for rows in _graph_rows(x, centre, arguments.nodes)]),)
 
 
 @_gram.fake
@@ -217,6 +236,19 @@ def _(arguments: RatioArguments, grad, saved):
                 total[:, -1] += part.sum(1)
         grad_numerator[graphs], grad_denominator[graphs] = local_grads
     return {'x': grad_x, 'numerator': grad_numerator, 'denominator': grad_denominator}
+
+
+@_affine_ratio.formula
+def _(arguments: RatioArguments, _saved):
+    centre, heads = arguments.centre, arguments.denominator.size(2)
+    maps = (part.to(centre.dtype) for part in (arguments.numerator, arguments.denominator))
+    rows = _graph_rows(arguments.x.to(centre.dtype), centre, arguments.nodes)
+    parts = []
+    for row, above, below, least in zip(rows, *maps, arguments.least, strict=True):
+        inverse = inverse_of(without_cancellation(row @ below, least))
+        value = (row @ above).unflatten(1, (heads, -1))
+        parts.append((value * inverse.unsqueeze(-1)).flatten(1))
+    return (join_graphs(parts, arguments.nodes).to(arguments.x.dtype),)
 
 
 @_affine_ratio.fake

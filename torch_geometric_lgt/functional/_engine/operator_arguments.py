@@ -3,7 +3,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
-from torch_geometric_lgt.functional._engine.dispatch import is_plain
+from torch_geometric_lgt.functional._engine.dispatch import has_formula, is_plain
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
@@ -51,3 +51,7 @@ class AttendArguments(Arguments):
         r"""Returns whether the graphs are small (:meth:`dispatch.is_plain`)."""
         channels = self.values.channels(self.keys.heads)
         return is_plain(self.queries, self.keys, channels, self.targets, self.sources)
+
+    def has_formula(self) -> bool:
+        r"""Returns whether autograd can record the attention (:meth:`dispatch.has_formula`)."""
+        return has_formula(self.queries, self.keys)

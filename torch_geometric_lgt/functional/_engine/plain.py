@@ -11,10 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from torch_geometric_lgt.functional._engine.custom_op import (
-    refuse_second_order,
-    reverse_mode_only,
-)
+from torch_geometric_lgt.functional._engine.custom_op import reverse_mode_only
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
 from torch_geometric_lgt.functional._engine.features import (
     cancellation_bound,
@@ -169,8 +166,6 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
             added = _per_head(self_value.unflatten(1, (heads, -1)), num_graphs)
             denominator = denominator + 1
         out = ratio(numerator, added, denominator, cancellation_bound(queries, num_keys))
-    if not is_traced and out.requires_grad:
-        out.register_hook(refuse_second_order('attend', arguments.pack))
     return _joined(out, num_graphs)
 
 

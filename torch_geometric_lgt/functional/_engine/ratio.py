@@ -17,36 +17,47 @@ def ratio(
     if has_row_kernels(numerator):
         if isinstance(least, Tensor):
             denominator, least = without_cancellation(denominator, least), 0.0
-        return cast(Tensor, Ratio.apply(numerator, added, denominator, least))
+        return cast(tuple[Tensor, ...], Ratio.apply(numerator, added, denominator, least))[0]
     numerator = numerator if added is None else numerator.add_(added)
     return numerator * inverse_of(without_cancellation(denominator, least))
 
 
 class Ratio(torch.autograd.Function):
-    r"""Computes :meth:`ratio` by one Triton kernel, and its gradient by another."""
+    r"""Computes :meth:`ratio` by one Triton kernel, and its gradient by another. The gradient
+    contains the sum in the numerator and the inverse denominators, which are outputs so that it has
+    derivatives itself."""
 
     @staticmethod
     def forward(
         ctx: Any, numerator: Tensor, added: Tensor | None, denominator: Tensor, least: float
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         from torch_geometric_lgt.functional._triton import rows
 
         # the result is not saved, which the caller may change in place
         out, total, inverse = rows.ratio(numerator, added, denominator, least)
+        total = total.view_as(total)
         ctx.save_for_backward(total, inverse)
+        ctx.set_materialize_grads(False)
         ctx.added_nodes = 0 if added is None else added.size(1)
-        return out
+        return out, total, inverse
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor, None]:
+    def backward(
+        ctx: Any, grad: Tensor | None, grad_total: Tensor | None, grad_inverse: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor, None]:
         from torch_geometric_lgt.functional._triton import rows
 
         total, inverse = ctx.saved_tensors
+        grad = torch.zeros_like(total) if grad is None else grad
         if may_launch(grad):
             grad_numerator, grad_denominator = rows.ratio_grads(total, inverse, grad)
         else:
             grad_numerator = grad * inverse
             grad_denominator = -(grad_numerator * total).sum(-1, keepdim=True) * inverse
+        if grad_inverse is not None:
+            grad_denominator = grad_denominator - grad_inverse * inverse * inverse
+        if grad_total is not None:
+            grad_numerator = grad_numerator + grad_total
         grad_added = None
         if ctx.needs_input_grad[1]:
             is_shared = ctx.added_nodes < total.size(1)

@@ -17,7 +17,12 @@ from torch_geometric_lgt.functional.numerics import (
     inverse_of,
     neutral,
 )
-from torch_geometric_lgt.functional.segment import Segments, iterate_groups
+from torch_geometric_lgt.functional.segment import (
+    Segments,
+    iterate_groups,
+    join_graphs,
+    split_graphs,
+)
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.typing import Differentiable
 
@@ -172,6 +177,24 @@ def _(arguments: SigmoidArguments, grad, saved):
             grad_q[targets] += join(grad_logits @ key)
             grad_k[sources] += join(grad_logits.transpose(2, 3) @ query)
     return {'q': grad_q.to(q.dtype), 'k': grad_k.to(k.dtype), 'v': grad_v.to(v.dtype)}
+
+
+@_sigmoid_attention.formula
+def _(arguments: SigmoidArguments, saved):
+    targets, sources = arguments.targets, arguments.sources
+    outs, totals = [], []
+    queries, tops = (split_graphs(x, targets) for x in (arguments.q, saved.maximum))
+    keys, values = (split_graphs(x, sources) for x in (arguments.k, arguments.v))
+    for q, top, k, v in zip(queries, tops, keys, values, strict=True):
+        query, key, value = (
+            take(x, slice(None)).unflatten(1, (arguments.heads, -1)) for x in (q, k, v)
+        )
+        log_weight = logsigmoid(torch.einsum('ihc,jhc->jih', query, key))
+        weight = scaled(log_weight, None, top)
+        totals.append(weight.sum(0))
+        out = torch.einsum('jih,jhd->ihd', weight, value) * inverse_of(totals[-1])[..., None]
+        outs.append(out.flatten(1))
+    return join_graphs(outs, targets), join_graphs(totals, targets)
 
 
 @_sigmoid_attention.fake

@@ -18,6 +18,8 @@ from torch_geometric_lgt.functional.neighbors.edge_sums import (
     distance_grads,
     distances,
     products,
+    recorded_products,
+    recorded_sums,
     softmax_over,
     sums,
 )
@@ -271,6 +273,16 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
     }
 
 
+@_edge_attention.formula
+def _(arguments: EdgeAttentionArguments, _saved):
+    edge_index, heads, mask = arguments.edge_index, arguments.heads, arguments.mask
+    q, k = arguments.queries.output(), arguments.keys.output()
+    logits = recorded_products(k, q, edge_index, heads) * (q.size(1) // heads) ** -0.5
+    weight = softmax_weight(logits, edge_index, q.size(0), arguments.edge_weight)
+    out = recorded_sums(arguments.v, edge_index, weight, q.size(0))
+    return (out if mask is None else out.masked_fill(~mask[:, None], 0),)
+
+
 @_edge_attention.fake
 def _(arguments: EdgeAttentionArguments):
     return arguments.v.new_empty((arguments.queries.x.shape[0], arguments.v.shape[1]))
@@ -290,6 +302,13 @@ def _(arguments: LogitArguments, grad, _saved):
     return {'k': sums(q, by_source, grad_product), 'q': sums(k, by_target, grad_product)}
 
 
+@_edge_logits.formula
+def _(arguments: LogitArguments, _saved):
+    q, heads = arguments.q, arguments.heads
+    product = recorded_products(arguments.k, q, arguments.edge_index, heads)
+    return (product * (q.size(1) // heads) ** -0.5,)
+
+
 @operator(SoftmaxArguments, returns=('weight',))
 def _edge_softmax(arguments: SoftmaxArguments) -> Tensor:
     edge_index = arguments.edge_index
@@ -302,6 +321,12 @@ def _(arguments: SoftmaxArguments, grad, saved):
     edge_index, weight = arguments.edge_index, saved.weight
     rows = rows_of(edge_index, arguments.num_targets)
     return {'logits': centered(grad.weight, weight, edge_index[1], rows).mul_(weight)}
+
+
+@_edge_softmax.formula
+def _(arguments: SoftmaxArguments, _saved):
+    target = arguments.edge_index[1]
+    return (softmax(arguments.logits, target, num_nodes=arguments.num_targets),)
 
 
 @_edge_softmax.fake
@@ -318,6 +343,13 @@ def _edge_distances(arguments: DistanceArguments) -> Tensor:
 def _(arguments: DistanceArguments, grad, _saved):
     grad_k, grad_q = distance_grads(grad.distance, arguments.k, arguments.q, arguments.edge_index)
     return {'k': grad_k, 'q': grad_q}
+
+
+@_edge_distances.formula
+def _(arguments: DistanceArguments, _saved):
+    (source, target), dtype = arguments.edge_index, compute_dtype(arguments.k.dtype)
+    difference = arguments.k[source].to(dtype) - arguments.q[target].to(dtype)
+    return (difference.abs().unflatten(1, (arguments.heads, -1)).sum(2),)
 
 
 def _empty_scores(arguments: LogitArguments | DistanceArguments) -> Tensor:

@@ -5,11 +5,8 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.chunked_map import add_rows, chunked_map
-from torch_geometric_lgt.functional._engine.custom_op import (
-    first_order,
-    is_eager,
-    reverse_mode_only,
-)
+from torch_geometric_lgt.functional._engine.custom_op import is_eager, reverse_mode_only
+from torch_geometric_lgt.functional._engine.second_order import differentiable, recorded_grads
 from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, stored_rows
 from torch_geometric_lgt.functional.numerics import has_kernels
 
@@ -34,8 +31,17 @@ def edge_logsumexp(
         return _EdgeLogsumexp.apply(step, q, k, edge_index, *orders)
 
 
-def _logsumexp(_span: slice, q: Tensor, k: Tensor) -> Tensor:
+def _logsumexp(_span: Any, q: Tensor, k: Tensor) -> Tensor:
     return (q + k).logsumexp(-1)
+
+
+def _again(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...] | None:
+    _, q, k, (source, target), *orders = saved
+    needed = ctx.needs_input_grad[1:3]
+    grads = recorded_grads(
+        lambda q, k: (_logsumexp(None, q[target], k[source]),), (q, k), needed, [grad]
+    )
+    return None if grads is None else (None, *grads, *[None] * (1 + len(orders)))
 
 
 class _EdgeLogsumexp(torch.autograd.Function):
@@ -55,7 +61,7 @@ class _EdgeLogsumexp(torch.autograd.Function):
         return out
 
     @staticmethod
-    @first_order('edge_scores')
+    @differentiable('edge_scores', _again)
     def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
         out, q, k, edge_index, *orders = saved
         if has_kernels(q):

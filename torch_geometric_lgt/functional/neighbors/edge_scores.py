@@ -124,6 +124,15 @@ def _(arguments: EdgeScoreArguments, grad, _saved):
     }
 
 
+@_edge_scores.formula
+def _(arguments: EdgeScoreArguments, _saved):
+    value, mask, (source, target) = arguments.value, arguments.mask, arguments.edge_index
+    k, q = arguments.keys.output()[source], arguments.queries.output()[target]
+    factor = (k - q).abs() if arguments.is_distance else k * q
+    score = value * factor * _scale(arguments)
+    return (score if mask is None else torch.where(mask[target][:, None], score, value),)
+
+
 @_edge_scores.fake
 def _(arguments: EdgeScoreArguments):
     value = arguments.value

@@ -57,6 +57,15 @@ def hide_csr_warning() -> None:
         torch.sparse_csr_tensor(pointer, source[:0], source[:0], (0, 1), check_invariants=False)
 
 
+def recorded_sums(x: Tensor, edge_index: Tensor, weight: Tensor, num_targets: int) -> Tensor:
+    r"""Computes :meth:`sums` by operations that autograd records, over the edges
+    :obj:`edge_index` ``[2, E]``. A tensor ``[E, H * C]`` is stored."""
+    source, target = edge_index
+    dtype = compute_dtype(x.dtype)
+    rows = x[source].to(dtype).unflatten(1, (weight.size(1), -1)) * weight.to(dtype)[..., None]
+    return scatter(rows.flatten(1), target, 0, num_targets, 'sum').to(x.dtype)
+
+
 def products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
     r"""Computes inner products ``[E, H]`` per edge and head: the source's row in :obj:`x`
     ``[N_s, H * C]`` with the target's row in :obj:`y` ``[N_t, H * C]``."""
@@ -65,6 +74,12 @@ def products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
 
         return fused_edges.edge_products(x, y, edge_index, heads)
     return _summed(torch.mul, x, y, edge_index, heads)
+
+
+def recorded_products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+    r"""Computes :meth:`products` by operations that autograd records."""
+    (source, target), dtype = edge_index, compute_dtype(x.dtype)
+    return _by_head(x[source].to(dtype) * y[target].to(dtype), heads).sum(2)
 
 
 def softmax_over(logits: Tensor, target: Tensor, rows: Rows) -> Tensor:

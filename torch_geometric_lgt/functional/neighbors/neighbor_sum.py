@@ -15,7 +15,7 @@ from torch_geometric_lgt.functional.neighbors.edge_rows import (
     rows_of,
     stored_rows,
 )
-from torch_geometric_lgt.functional.neighbors.edge_sums import products, sums
+from torch_geometric_lgt.functional.neighbors.edge_sums import products, recorded_sums, sums
 from torch_geometric_lgt.functional.tracing import is_tracing, may_read_values
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone, PairTensor
 
@@ -193,6 +193,12 @@ def _(arguments: SumArguments, grad, _saved):
         return {'x': grad_x}
     grad_weight = products(x, grad.out, edge_index, weight.size(1)).to(weight.dtype)
     return {'x': grad_x, 'learned_weight': grad_weight}
+
+
+@_neighbor_sum.formula
+def _(arguments: SumArguments, _saved):
+    x, weight = arguments.x, arguments.weight
+    return (recorded_sums(x, arguments.edge_index, weight, arguments.num_targets),)
 
 
 @_neighbor_sum.fake
