@@ -15,6 +15,7 @@ from benchmarks.common.results import OUTPUT
 
 GROUPS = ('data', 'model', 'training', 'measurement', 'output')
 ROOT_HELP = 'the folder that holds all data sets'
+FORBIDDEN = frozenset('<>:"/\\|?*')  # in file names on Windows
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -238,6 +239,8 @@ def output_folder(text: str) -> Path:
 
 def file_name_part(text: str) -> str:
     r"""Reads a part of the names of files, such as the name of a variant."""
-    if Path(text).name != text:
-        raise argparse.ArgumentTypeError(f'{text!r} must be a part of a file name, without slashes')
+    if Path(text).name != text or not FORBIDDEN.isdisjoint(text):
+        raise argparse.ArgumentTypeError(
+            f'{text!r} must be a part of a file name, without {" ".join(sorted(FORBIDDEN))}'
+        )
     return text

@@ -18,7 +18,8 @@ def invocation() -> str:
     r"""Returns the start of the command that runs, without its arguments."""
     module = sys.modules['__main__'].__spec__
     if module is None or module.name == '__main__':  # run by the path of a file or a folder
-        return shlex.join(['python', os.path.relpath(sys.argv[0], ROOT)])
+        path = os.path.relpath(Path(sys.argv[0]).resolve(), ROOT)  # on one drive of Windows
+        return shlex.join(['python', Path(path).as_posix()])
     return shlex.join(['python', '-m', module.name.removesuffix('.__main__')])
 
 

@@ -197,15 +197,16 @@ def commit() -> str:
     r"""Returns the commit of the working tree when this process first asked, with ``+`` if the
     tree was changed since the commit."""
     git = ['git', '-C', str(ROOT)]
-    head = subprocess.run([*git, 'rev-parse', 'HEAD'], capture_output=True, text=True, check=False)
-    if head.returncode != 0:
+    try:
+        head = subprocess.run([*git, 'rev-parse', 'HEAD'], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):  # no git, or no checkout
         return 'unknown'
     changed = subprocess.run(
         [*git, 'status', '--porcelain', '--', 'torch_geometric_lgt', 'benchmarks/*.py'],
         capture_output=True,
         check=True,
     )
-    return head.stdout.strip() + ('+' if changed.stdout else '')
+    return head.stdout.decode().strip() + ('+' if changed.stdout else '')
 
 
 def machine() -> dict[str, Any]:
@@ -230,4 +231,4 @@ def machine() -> dict[str, Any]:
 
 
 def _lines(path: str) -> list[str]:
-    return Path(path).read_text().splitlines() if Path(path).exists() else []
+    return Path(path).read_text(encoding='utf-8').splitlines() if Path(path).exists() else []

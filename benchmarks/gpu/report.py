@@ -49,7 +49,7 @@ def write_report(folder: Path) -> str:
 
 
 def read_list(path: Path) -> list[dict[str, str]]:
-    return json.loads(path.read_text()) if path.exists() else []
+    return json.loads(path.read_text(encoding='utf-8')) if path.exists() else []
 
 
 def device_row(record: dict[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from benchmarks.common.tables import spread
 def leaderboard_row(path: Path, metric: str) -> str:
     r"""Formats the result of a file as a row of the leaderboard, with means and unbiased standard
     deviations, and the machine with the memory of the GPU. A variant is named as such."""
-    record = json.loads(path.read_text())
+    record = json.loads(path.read_text(encoding='utf-8'))
     variant = f', variant {record["variant"]}' if record['variant'] else ''
     machine = record['machine']
     gpu = f'{machine["gpu"]} ({machine["gpu_memory_gib"]} GiB), ' if machine['gpu'] else ''

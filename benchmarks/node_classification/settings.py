@@ -231,7 +231,7 @@ def settings(dataset: str, protocol: str | None, model: str) -> tuple[str, dict[
     the defaults for all models (``common``), for the model, and for the model under the
     protocol."""
     path = CONFIGS / f'{Path(dataset).stem}.json'
-    file = json.loads(path.read_text()) if path.exists() else {}
+    file = json.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
     protocol = protocol or file.get('protocol', 'random-60-20-20')
     config = COMMON | {'options': OPTIONS[model]} | MODEL_SETTINGS.get(model, {})
     for part in (

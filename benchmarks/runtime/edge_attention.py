@@ -249,7 +249,7 @@ def main() -> None:
         path = write_result(
             'runtime', graph, 'edge-attention', metrics=metrics, config=config, **labels
         )
-        rows += [row(json.loads(path.read_text()), model) for model in MODELS]
+        rows += [row(json.loads(path.read_text(encoding='utf-8')), model) for model in MODELS]
     print(write_table(args.output / 'runtime' / 'edge-attention', rows))
 
 

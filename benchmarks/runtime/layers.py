@@ -8,7 +8,6 @@ Methods run in fresh processes, in turn. The table also has the bare matrix prod
 ``--public`` measures beside the authors' programs, cloned into a folder.
 """
 
-import resource
 import statistics
 from collections.abc import Callable
 from itertools import product
@@ -20,6 +19,7 @@ from tqdm import tqdm
 
 from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
 from benchmarks.common.figures import can_draw, save_figure
+from benchmarks.common.memory import limit_memory, require_linux
 from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
@@ -96,7 +96,7 @@ def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float
     method needs more memory than allowed."""
     repeats, device = config['repeats'], config['device']
     if device == 'cpu':
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_GIB * 2**30,) * 2)
+        limit_memory(MEMORY_GIB)
     small = make(case, config | {'num_nodes': 1000})['ours' if method == 'products' else method]()
     small.sum().backward()  # libraries are loaded and their buffers are there
     try:
@@ -297,6 +297,8 @@ def main() -> None:
         parser.error(
             "the public cases need --public, a folder with clones of the authors' programs"
         )
+    if not args.table and args.device == 'cpu':
+        require_linux()
     if not args.table:
         with tqdm(total=len(METHODS) * len(args.cases) * len(args.nodes) * args.rounds) as bar:
             for case, num_nodes in product(args.cases, args.nodes):

@@ -19,6 +19,7 @@ from benchmarks.common.memory import peak_mib, resident_mib, restart_peak
 if TYPE_CHECKING:
     from benchmarks.common.training import Training
 
+KILLED = -getattr(signal, 'SIGKILL', 9)  # Windows has no signal of this name
 WORKER = """
 import json, sys
 from benchmarks.common.scripts import run_script
@@ -101,7 +102,7 @@ def fresh(
         )
     except subprocess.TimeoutExpired:
         return {}
-    if done.returncode == -signal.SIGKILL:
+    if done.returncode == KILLED:
         return {}
     if done.returncode != 0:
         raise RuntimeError(f'{module} failed with {dict(arguments)}:\n{done.stderr}')

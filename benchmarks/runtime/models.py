@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
 from benchmarks.common.figures import can_draw, save_figure
+from benchmarks.common.memory import require_linux
 from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
@@ -267,6 +268,8 @@ def main() -> None:
     add_measured_device(parser)
     add_table(parser)
     args = parser.parse_args()
+    if not args.table and args.device == 'cpu':
+        require_linux()
     if not args.table:
         measure(args.models, args.nodes, args.rounds, args.device, args.output)
     results = records(source(args, 'runtime', 'models-random-*.json'))

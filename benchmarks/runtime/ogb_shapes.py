@@ -10,7 +10,6 @@ same outputs. Both train on whole graphs only.
 """
 
 import gc
-import resource
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from torch_geometric.nn.models import SGFormer as PyGSGFormer
 from tqdm import tqdm
 
 from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
+from benchmarks.common.memory import process_peak_mib
 from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
@@ -141,7 +141,7 @@ def work(
             step()
         metrics[f'{step.__name__}_seconds'] = seconds(step, rounds, device)
     if device == 'cpu':
-        return metrics | {'gib': [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]}
+        return metrics | {'gib': [process_peak_mib() / 1024]}
     return metrics | {'gib': [torch.cuda.max_memory_allocated(device) / 2**30]}
 
 

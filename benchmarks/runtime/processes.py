@@ -51,7 +51,8 @@ def work(num_nodes: int, repeats: int, path: str) -> None:
         for part in (state.sums, state.maximum, state.squares, state.query_squares)
     )
     if rank == 0:
-        Path(path).write_text(json.dumps({'seconds': seconds[1:], 'bytes': [sent]}))
+        text = json.dumps({'seconds': seconds[1:], 'bytes': [sent]})
+        Path(path).write_text(text, encoding='utf-8')
     dist.destroy_process_group()
 
 
@@ -68,7 +69,7 @@ def launch(world: int, num_nodes: int, repeats: int) -> dict[str, list[float]]:
         ]
         sizes = ['--worker', str(path), '--nodes', str(num_nodes), '--repeats', str(repeats)]
         subprocess.run([sys.executable, '-m', *command, *sizes], check=True, env=environment())
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding='utf-8'))
 
 
 def rows(folder: Path) -> list[dict[str, str]]:

@@ -131,7 +131,7 @@ def main() -> None:
             **labels,
         )
     name = 'startup-random.json'
-    record = json.loads((source(args, 'runtime', name) / name).read_text())
+    record = json.loads((source(args, 'runtime', name) / name).read_text(encoding='utf-8'))
     print(write_table(args.output / 'runtime' / 'startup', [*rows(record['metrics'])]))
 
 

@@ -159,6 +159,22 @@ def test_command_names_the_module_or_the_path(name, expected, monkeypatch):
     assert command() == expected
 
 
+def test_command_names_a_script_that_was_reached_by_a_link(monkeypatch, tmp_path):
+    """On Windows no relative path leads from the drive of a network folder to its address."""
+    (tmp_path / 'link').symlink_to(ROOT, target_is_directory=True)
+    monkeypatch.setattr(sys.modules['__main__'], '__spec__', None)
+    monkeypatch.setattr(sys, 'argv', [str(tmp_path / 'link' / 'benchmarks' / 'sbm.py')])
+    assert command() == 'python benchmarks/sbm.py'
+
+
+@pytest.mark.parametrize('name', ['no git', 'no checkout'])
+def test_the_commit_is_unknown(name, monkeypatch, tmp_path):
+    if name == 'no git':
+        monkeypatch.setenv('PATH', str(tmp_path))
+    monkeypatch.setattr(results, 'ROOT', tmp_path)
+    assert commit.__wrapped__() == 'unknown'
+
+
 @pytest.mark.parametrize(
     'content', ['[]', '{}', '{"seeds": [0]', 'null', '{"seeds": 1, "metrics": {}}', '\x00', None]
 )

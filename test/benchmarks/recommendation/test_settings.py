@@ -29,6 +29,7 @@ def test_variants_of_a_study_differ_in_one_respect_from_what_they_have_in_common
         ('--gamma x', "argument --gamma: 'x' must be a number of at least 0"),
         ('--model sgl --share 1', "argument --share: '1' must be a number of at least 0 and below"),
         ('--variant a/b', "argument --variant: 'a/b' must be a part of a file name"),
+        ('--variant a:b', "argument --variant: 'a:b' must be a part of a file name"),
         ('--epochs 0', "argument --epochs: '0' must be an integer of at least 1"),
         ('--heads 3 --dim 8 --encoding 8', '--heads must divide --dim plus --encoding (got 3'),
         ('--heads 2 --key-channels 5', '--heads must divide --key-channels (got 2 and 5)'),

@@ -31,7 +31,7 @@ def test_peers_compute_what_the_layers_compute(case, monkeypatch):
 
 @pytest.mark.parametrize('case', CASES)
 def test_times_and_memory_of_each_method(case, monkeypatch):
-    monkeypatch.setattr(layers.resource, 'setrlimit', lambda *_: None)
+    monkeypatch.setattr(layers, 'limit_memory', lambda gib: None)
     for method in layers.METHODS:
         metrics = layers.work(case, method, CONFIG)
         assert len(metrics['forward_backward']) == 2
@@ -48,7 +48,7 @@ def test_a_method_that_does_not_fit_has_no_figures(monkeypatch):
             return lambda: x, lambda: x
         return lambda: x, lambda: torch.empty(1 << 50)
 
-    monkeypatch.setattr(layers.resource, 'setrlimit', lambda *_: None)
+    monkeypatch.setattr(layers, 'limit_memory', lambda gib: None)
     monkeypatch.setitem(layers.CASES, 'large', Case(too_large))
     assert layers.work('large', 'formula', CONFIG) == {}
 

@@ -55,7 +55,7 @@ def clones(tmp_path):
 
 @pytest.mark.parametrize('case', PUBLIC_CASES)
 def test_programs_from_clones_are_measured(case, clones, monkeypatch):
-    monkeypatch.setattr(layers.resource, 'setrlimit', lambda *_: None)
+    monkeypatch.setattr(layers, 'limit_memory', lambda gib: None)
     config = CONFIG | {'public': str(clones)}
     layers.check(case, config)
     assert all(
