@@ -49,9 +49,9 @@ def train_and_test() -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, weight_decay=5e-4)
     for epoch in range(1, 11):
         if rank == 0:  # one process sums up the keys of all nodes, and all read its file
-            model.attention_memory(whole).save(f'{folder[0]}/memory')
+            model.attention_memory(whole).save(f'{folder[0]}/memory-{epoch}')
         dist.barrier()
-        memory = AttentionMemory.load(f'{folder[0]}/memory', model)
+        memory = AttentionMemory.load(f'{folder[0]}/memory-{epoch}', model)
         for seeds in train_nodes[torch.randperm(train_nodes.numel())].split(STEP):
             local_seeds = seeds.tensor_split(world)[rank]  # the seed of the permutation is the same
             batch = loader(local_seeds)

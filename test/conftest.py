@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 sys.path.append(str(Path(__file__).parent))  # processes import the modules here that they run
 from constants import BY_OPERATORS, set_constants
+from windows_files import refuse_used_files
 
 # The fork server imports these once, whichever test starts the first process.
 PACKAGE = [
@@ -138,6 +139,21 @@ def _by_operators(request, constants) -> None:
     A conftest.py there would be forgotten by pytest 9 when it comes back to that folder."""
     if Path(__file__).parent / 'functional' in request.path.parents:
         constants(plain_elements=BY_OPERATORS)
+
+
+@pytest.fixture
+def windows_files(monkeypatch):
+    """Lets this process refuse to remove, rename or replace files in use, as Windows does."""
+    if not Path('/proc/self/maps').exists():
+        pytest.skip('needs /proc to tell which files are in use')
+    refuse_used_files(monkeypatch)
+
+
+@pytest.fixture(params=['own', 'windows'])
+def file_rules(request):
+    """What the system refuses to do with files in use: its own rules, and those of Windows."""
+    if request.param == 'windows':
+        request.getfixturevalue('windows_files')
 
 
 @pytest.fixture(scope='session')

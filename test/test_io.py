@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from windows_files import has_pipes, replaces_mapped_files
 
 from torch_geometric_lgt import _io
 
@@ -84,7 +85,7 @@ def test_a_full_disk_is_named_with_the_bytes_that_are_needed(tmp_path, monkeypat
     monkeypatch.setattr(os, 'posix_fallocate', full, raising=False)
     with pytest.raises(OSError, match='No space') as error:
         _io.allocate(tmp_path / 'array', 4000)
-    reason = f"No space left on device; the file needs 4000 bytes: '{tmp_path / 'array'}'"
+    reason = f'No space left on device; the file needs 4000 bytes: {str(tmp_path / "array")!r}'
     assert str(error.value) == f'[Errno 28] {reason}'
     assert os.listdir(tmp_path) == []
 
@@ -155,7 +156,10 @@ def to_device(place):
     place.symlink_to('/dev/zero')
 
 
-IRREGULAR = [pipe, listening, to_device, Path.mkdir]
+IRREGULAR = [
+    *(pytest.param(make, marks=has_pipes) for make in (pipe, listening, to_device)),
+    Path.mkdir,
+]
 
 
 @pytest.mark.parametrize('make', IRREGULAR, ids=lambda make: make.__name__)
@@ -178,7 +182,10 @@ def test_what_is_no_file_is_refused_without_waiting(make, tmp_path, monkeypatch)
     assert place.lstat() == before
 
 
-def test_links_are_read_and_not_written_through(path):
+@pytest.mark.parametrize('flag', ['own', 'none'])
+def test_links_are_read_and_not_written_through(path, flag, monkeypatch):
+    if flag == 'none':  # as on Windows
+        monkeypatch.setattr(_io, 'NO_LINK', 0)
     content, link = path.read_bytes(), path.with_name('link')
     link.symlink_to(path)
     assert _io.read_tensors(link, 'thing').keys() == {'a', 'b'}
@@ -208,7 +215,11 @@ def test_a_link_in_place_of_a_cache(path):
         _io.cached_tensors(link, 'other', lambda: {'a': torch.ones(1)})
     assert not link.is_symlink()
     assert path.read_bytes() == content
-    lock = path.with_name('cache.lock')
+
+
+@has_pipes
+def test_a_link_in_place_of_a_lock(path):
+    content, lock = path.read_bytes(), path.with_name('cache.lock')
     lock.symlink_to(path)
     with pytest.raises(OSError, match=r'cache.lock'):
         _io.cached_tensors(path.with_name('cache'), 'thing', lambda: {'a': torch.ones(1)})
@@ -229,7 +240,7 @@ def test_tensors_that_were_read_do_not_change_with_the_file(path):
 @pytest.mark.parametrize(
     'value', [torch.ones(3), torch.ones(1, 2), torch.ones(2, dtype=torch.double)]
 )
-def test_a_cache_of_other_shapes_is_built_again(tmp_path, value):
+def test_a_cache_of_other_shapes_is_built_again(tmp_path, value, windows_files):
     path, expected = tmp_path / 'cache', {'a': (torch.float32, (2,))}
     _io.write_tensors(path, {'a': value}, 'thing')
     with pytest.warns(
@@ -253,6 +264,7 @@ def test_all_dtypes_in_pieces(tmp_path, mapped, constants):
         assert read[name].data_ptr() % tensor.element_size() == 0
 
 
+@replaces_mapped_files
 def test_mapped_tensors_outlive_their_file(path):
     read = _io.read_tensors(path, 'thing', mapped=True)
     _io.write_tensors(path, {'a': torch.zeros(3, 4), 'b': torch.tensor(8)}, 'thing')

@@ -61,6 +61,8 @@ def open_regular(path: str | os.PathLike, mode: Literal['rb', 'r+b'] = 'rb') -> 
             through.
     """
     extra_flags = NO_WAIT if mode == 'rb' else NO_WAIT | NO_LINK
+    if mode == 'r+b' and not NO_LINK and os.path.islink(path):  # on Windows
+        raise ValueError(f"'path' must be a regular file (got {str(path)!r}, a link); remove it")
     try:
         file = FileIO(path, mode, opener=lambda name, flags: os.open(name, flags | extra_flags))
     except FileNotFoundError:

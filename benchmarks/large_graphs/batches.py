@@ -2,10 +2,10 @@ r"""Iterates over the parts of one large graph in training, and scores all nodes
 
 import copy
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from benchmarks.large_graphs.datasets import NodeTask
 from torch_geometric_lgt.data import MappedGraph
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
+
+Metrics = TypeVar('Metrics')
 
 
 class Batch(NamedTuple):
@@ -38,7 +40,7 @@ class Batches:
     r"""Iterates over the batches of an epoch. The ``domain`` says what a node attends to.
 
     The layers of all nodes are in files of :obj:`folder`, or in memory without it. The folder is
-    removed when all nodes are scored."""
+    removed when the scores of all nodes are measured."""
 
     def __init__(
         self, task: NodeTask, model: Any, config: dict[str, Any], folder: Path | None = None
@@ -111,15 +113,15 @@ def validation_scores(model: Any, batches: Batches) -> Tensor | None:
     return torch.cat(scores)
 
 
-def scores_of(model: Any, batches: Batches) -> Tensor:
-    r"""Computes the scores of all nodes. Attention is over the whole graph, whatever the domain of
-    the training."""
+def measure_scores(model: Any, batches: Batches, measure: Callable[[Tensor], Metrics]) -> Metrics:
+    r"""Computes the scores of all nodes on the CPU and returns what :obj:`measure` returns for
+    them. Attention is over the whole graph, whatever the domain of the training."""
     if batches.domain == 'graph':
         data = batches.loader[0]
-        return model(data.x, data.edge_index)
+        return measure(model(data.x, data.edge_index).cpu())
     if batches.inference_on_cpu:
         model = copy.deepcopy(model).cpu()
-    scores = model.inference(batches.whole_graph, batches.subfolder('scores'))
-    if batches.folder is not None:  # the scores keep their values
+    metrics = measure(model.inference(batches.whole_graph, batches.subfolder('scores')))
+    if batches.folder is not None:  # Windows removes no file that an array maps
         shutil.rmtree(batches.folder, ignore_errors=True)
-    return scores
+    return metrics

@@ -22,7 +22,7 @@ from benchmarks.common.arguments import (
 from benchmarks.common.results import read_results, write_result
 from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import Training, checkpoint, fingerprint
-from benchmarks.large_graphs.batches import Batches, scores_of, validation_scores
+from benchmarks.large_graphs.batches import Batches, measure_scores, validation_scores
 from benchmarks.large_graphs.datasets import NodeTask
 from benchmarks.large_graphs.models import MODELS, loss_of, network
 from benchmarks.large_graphs.report import leaderboard_row
@@ -111,7 +111,7 @@ def run(
     def valid_metric(model: torch.nn.Module, batches: Batches) -> float:
         scores = validation_scores(model, batches)
         if scores is None:
-            return metric_of(scores_of(model, batches).cpu(), 'valid')
+            return measure_scores(model, batches, partial(metric_of, part='valid'))
         return task.measure(scores, task.data['y'][task.split['valid']])
 
     def prepare(seed: int) -> Training:
@@ -138,8 +138,11 @@ def run(
 
     @torch.no_grad()
     def measure(training: Training, seed: int) -> dict[str, float]:
-        scores = scores_of(training.model.eval(), training.batches()).cpu()
-        metrics = {part: metric_of(scores, part) for part in task.split}
+        metrics = measure_scores(
+            training.model.eval(),
+            training.batches(),
+            lambda scores: {part: metric_of(scores, part) for part in task.split},
+        )
         return {task.metric: metrics['test']} | {
             f'{part}_{task.metric}': metrics[part] for part in ('valid', 'train')
         }

@@ -25,7 +25,7 @@ from benchmarks.common.memory import process_peak_mib
 from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
-from benchmarks.large_graphs.batches import Batches, scores_of
+from benchmarks.large_graphs.batches import Batches, measure_scores
 from benchmarks.large_graphs.datasets import NodeTask
 from benchmarks.large_graphs.models import loss_of, network
 from benchmarks.large_graphs.settings import BASE, DOMAINS
@@ -133,7 +133,7 @@ def work(
     def inference() -> None:
         net.eval()
         with torch.no_grad():
-            scores_of(net, batches)
+            measure_scores(net, batches, len)
 
     metrics = {}
     for step in (epoch, inference):

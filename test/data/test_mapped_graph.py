@@ -69,7 +69,7 @@ def test_edges_of_a_target_stay_in_order(graph):
     assert torch.equal(edges_of(graph), EDGES[:, EDGES[1].argsort(stable=True)])
 
 
-def test_both_directions_and_mapped_input(tmp_path):
+def test_both_directions_and_mapped_input(tmp_path, file_rules):
     both = MappedGraph(write_graph(tmp_path / 'both', EDGES, N, undirected=True))
     assert torch.equal(coalesce(edges_of(both)), coalesce(torch.cat([EDGES, EDGES.flip(0)], 1)))
     np.save(tmp_path / 'edges.npy', EDGES.numpy().astype(np.int32))
@@ -281,7 +281,7 @@ def test_hostile_descriptions_are_refused(graph, change, message):
         MappedGraph(graph.folder)
 
 
-def test_a_broken_write_leaves_nothing(tmp_path, monkeypatch):
+def test_a_broken_write_leaves_nothing(tmp_path, monkeypatch, file_rules):
     def full(*_):
         raise OSError(28, 'No space left on device')
 

@@ -523,9 +523,17 @@ def test_names_of_all_files_are_known():
     """A run notes no name that it would refuse when it goes on."""
     assert all(
         workspace.FILE_NAME.fullmatch(name)
-        for name in [*NAMES, 'local-1.bin', 'local-degrees.bin', 'noise-2.bin']
+        for name in [*NAMES, 'local-1.bin', 'local-degrees.bin', 'noise-2.10.bin']
     )
     assert not any(
         workspace.FILE_NAME.fullmatch(name)
-        for name in ['a', '../scores.bin', 'scores.bin\n', 'layer-.bin', 'x/layer-0.bin']
+        for name in [
+            'layer-0..bin',
+            'layer-0.1.safetensors',
+            'a',
+            '../scores.bin',
+            'scores.bin\n',
+            'layer-.bin',
+            'x/layer-0.bin',
+        ]
     )

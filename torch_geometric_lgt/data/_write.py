@@ -3,6 +3,7 @@ import os
 import re
 import secrets
 import shutil
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,11 @@ def write_graph(
             :class:`~torch_geometric.data.Data`, such as ``size``, which a batch would return.
 
     Example:
-        >>> import tempfile, torch
+        >>> import torch
         >>> from torch_geometric_lgt.data import MappedGraph, write_graph
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> x = torch.arange(4.0)[:, None]
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     MappedGraph(write_graph(f'{folder}/ring', ring, 4, {'x': x}, undirected=True))
+        >>> MappedGraph(write_graph('ring', ring, 4, {'x': x}, undirected=True))
         MappedGraph(4 nodes, 8 edges, attributes=['x'])
     """
     check_whole('num_nodes', num_nodes, 0)
@@ -126,7 +126,8 @@ def _write(
     progress_bar: bool,
 ) -> None:
     r"""Writes all files of a graph to a temporary folder beside :obj:`folder`, and renames the
-    temporary folder at the end. On an error the temporary folder is removed.
+    temporary folder at the end, when no array maps a file in it. On an error the temporary folder
+    is removed.
 
     The caller holds the lock of the folder, so no other process writes. Temporary folders of killed
     processes are therefore removed first.
@@ -138,25 +139,34 @@ def _write(
     part = folder.parent / f'.{folder.name}.{secrets.token_hex(8)}.part'
     part.mkdir()
     try:
-        written = _write_edges(part, edges, num_nodes, undirected, progress_bar)
-        for name, array in arrays.items():
-            written[name] = mapped(
-                part / name, array.dtype.newbyteorder('<').str, array.shape, 'w+'
-            )
-            for rows in tqdm(
-                list(pieces(num_nodes, array[:1].nbytes)), name, disable=not progress_bar
-            ):
-                written[name][rows] = array[rows]
-        for array in written.values():
-            if isinstance(array, np.memmap):
-                array.flush()
-        describe(part, written)
+        _write_files(part, edges, num_nodes, arrays, undirected, progress_bar)
         if folder.exists():
             folder.rmdir()
         os.replace(part, folder)
-    except BaseException:
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # Windows removes no file that an array maps
         shutil.rmtree(part, ignore_errors=True)
         raise
+
+
+def _write_files(
+    folder: Path,
+    edges: np.ndarray,
+    num_nodes: int,
+    arrays: dict[str, np.ndarray],
+    undirected: bool,
+    progress_bar: bool,
+) -> None:
+    r"""Writes the edges, the node attributes and the description of a graph to :obj:`folder`."""
+    written = _write_edges(folder, edges, num_nodes, undirected, progress_bar)
+    for name, array in arrays.items():
+        written[name] = mapped(folder / name, array.dtype.newbyteorder('<').str, array.shape, 'w+')
+        for rows in tqdm(list(pieces(num_nodes, array[:1].nbytes)), name, disable=not progress_bar):
+            written[name][rows] = array[rows]
+    for array in written.values():
+        if isinstance(array, np.memmap):
+            array.flush()
+    describe(folder, written)
 
 
 def _array(value: Any, name: str) -> np.ndarray:

@@ -34,15 +34,14 @@ class MappedGraph(FeatureStore, GraphStore):
             longer or shorter than when it was written.
 
     Example:
-        >>> import tempfile, torch
+        >>> import torch
         >>> from torch_geometric_lgt.data import MappedGraph, write_graph
         >>> from torch_geometric_lgt.loader import NeighborLoader
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> x = torch.arange(4.0)[:, None]
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     graph = MappedGraph(write_graph(f'{folder}/ring', ring, 4, {'x': x}))
-        ...     loader = NeighborLoader(graph, [-1], input_nodes=torch.tensor([2]))
-        ...     next(iter(loader)).x  # of node 2 and its neighbour 1
+        >>> graph = MappedGraph(write_graph('directed-ring', ring, 4, {'x': x}))
+        >>> loader = NeighborLoader(graph, [-1], input_nodes=torch.tensor([2]))
+        >>> next(iter(loader)).x  # of node 2 and its neighbour 1
         tensor([[2.],
                 [1.]])
     """

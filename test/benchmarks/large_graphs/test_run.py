@@ -13,7 +13,7 @@ from benchmarks import pokec
 from benchmarks.common.training import Training
 from benchmarks.large_graphs import batches
 from benchmarks.large_graphs import run as run_module
-from benchmarks.large_graphs.batches import Batch, Batches, scores_of, validation_scores
+from benchmarks.large_graphs.batches import Batch, Batches, measure_scores, validation_scores
 from benchmarks.large_graphs.datasets import NodeTask, accuracy
 from benchmarks.large_graphs.models import loss_of, network
 from benchmarks.large_graphs.report import leaderboard_row
@@ -195,7 +195,7 @@ def test_papers_train_and_validate_on_sampled_neighbourhoods(
             loaders.append((counts, options)) or make(data, counts, **options)
         ),
     )
-    for name in ('validation_scores', 'scores_of'):
+    for name in ('validation_scores', 'measure_scores'):
         score = getattr(batches, name)
         monkeypatch.setattr(
             run_module, name, lambda *args, score=score: calls.append(score) or score(*args)
@@ -209,12 +209,18 @@ def test_papers_train_and_validate_on_sampled_neighbourhoods(
     assert [options['batch_size'] for _, options in loaders] == [100_000, 1000, 1000]
     assert torch.equal(loaders[1][1]['input_nodes'], torch.from_numpy(train))
     assert torch.equal(loaders[2][1]['input_nodes'], torch.from_numpy(valid))
-    assert calls == [batches.validation_scores, batches.validation_scores, batches.scores_of]
+    assert calls == [
+        batches.validation_scores,
+        batches.validation_scores,
+        batches.measure_scores,
+    ]
     assert set(record['metrics']) == {'accuracy', 'valid_accuracy', 'train_accuracy'}
 
 
 @pytest.mark.parametrize('domain', ['batch', 'memory'])
-def test_papers_are_scored_in_files(save, domain, ogb, monkeypatch, capsys, tmp_path):
+def test_papers_are_scored_in_files(
+    save, domain, ogb, monkeypatch, capsys, tmp_path, windows_files
+):
     root, *_ = save('ogbn-papers100M')
     folders, argv = [], ['--root', root, '--mapped', 'mapped', '--domain', domain]
     for name in ('inference', 'attention_memory'):
@@ -292,7 +298,7 @@ def test_an_epoch_on_sampled_neighbourhoods(tmp_path):
     validation_scores(model, parts)
     assert torch.equal(torch.get_rng_state(), before)
     assert validation_scores(model, Batches(task, model, config | {'validation': 'all'})) is None
-    assert scores_of(model, parts).shape == (4000, 4)
+    assert measure_scores(model, parts, lambda scores: scores.shape) == (4000, 4)
 
 
 def test_pokec(ogb, monkeypatch, capsys, tmp_path):

@@ -5,6 +5,7 @@ import torch
 from gradients import gradients, leaves_of
 from torch.nn.utils import prune
 from torch_geometric.data import Data
+from windows_files import replaces_mapped_files
 
 from torch_geometric_lgt import _io
 from torch_geometric_lgt.functional import AttentionState
@@ -181,7 +182,7 @@ def values_of(memory):
     return [state.sums for state in rest] + [x.clone() for x in memory.inputs]
 
 
-def test_a_memory_outlives_the_next_runs_in_its_folder(tmp_path):
+def test_a_memory_outlives_the_next_runs_in_its_folder(tmp_path, file_rules):
     """A second memory wrote over the mapped inputs of the first one, whose sums without a batch
     then changed without an error."""
     data, model = graph(), DIFFormer(5, 8, 3).eval()
@@ -196,6 +197,45 @@ def test_a_memory_outlives_the_next_runs_in_its_folder(tmp_path):
     torch.testing.assert_close(scores, model.inference(loader), rtol=0, atol=0)
     for memory, values in zip(memories, expected, strict=True):
         torch.testing.assert_close(values_of(memory), values, rtol=0, atol=0)
+
+
+def test_files_that_cannot_be_removed_are_removed_later(tmp_path, windows_files):
+    """Windows removes no mapped file. The next file of the array has a number in its name."""
+    data, model = graph(), DIFFormer(5, 8, 3).eval()
+    loader = NeighborLoader(data, [-1], batch_size=16)
+
+    def layers():
+        return sorted(path.name for path in tmp_path.glob('layer-*'))
+
+    memory = model.attention_memory(loader, tmp_path)
+    assert layers() == ['layer-0.bin', 'layer-1.bin']
+    other = model.attention_memory(loader, tmp_path)
+    assert layers() == ['layer-0.1.bin', 'layer-0.bin', 'layer-1.1.bin', 'layer-1.bin']
+    del memory
+    memory = model.attention_memory(loader, tmp_path)
+    assert layers() == ['layer-0.1.bin', 'layer-0.2.bin', 'layer-1.1.bin', 'layer-1.2.bin']
+    scores = model.inference(loader, tmp_path)
+    torch.testing.assert_close(scores, model.inference(loader), rtol=0, atol=0)
+    assert layers() == ['layer-0.1.bin', 'layer-0.2.bin', 'layer-1.1.bin', 'layer-1.2.bin']
+    del memory, other
+    torch.testing.assert_close(model.inference(loader, tmp_path), scores, rtol=0, atol=0)
+    assert {path.name for path in tmp_path.iterdir()} == {'.lock', 'progress.json', 'scores.bin'}
+
+
+def test_a_run_resumes_with_the_newest_files(tmp_path, windows_files, monkeypatch):
+    data, model = graph(), DIFFormer(5, 8, 3).eval()
+    loader = NeighborLoader(data, [-1], batch_size=16)
+    with torch.no_grad():
+        model.lin_in.weight.mul_(2)
+    earlier = model.attention_memory(loader, tmp_path)
+    with torch.no_grad():
+        model.lin_in.weight.div_(2)
+    memory = model.attention_memory(loader, tmp_path)
+    expected = [values_of(memory), model.inference(loader)]
+    monkeypatch.setattr(model, 'input_layer', lambda *_: pytest.fail('not from the files'))
+    scores = model.inference(loader, tmp_path)
+    torch.testing.assert_close([values_of(memory), scores], expected, rtol=0, atol=0)
+    assert not torch.equal(earlier.inputs[0], memory.inputs[0])
 
 
 def test_noise_in_files_outlives_the_next_memory(tmp_path):
@@ -218,6 +258,7 @@ SAVED = {
 }
 
 
+@replaces_mapped_files
 @pytest.mark.parametrize('name', SAVED)
 def test_a_loaded_memory_equals_the_saved_one(name, tmp_path):
     """Also in a model of other parameters, whose own layers keep them."""

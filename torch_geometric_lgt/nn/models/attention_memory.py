@@ -163,7 +163,8 @@ class AttentionMemory:
 
         The memory keeps the parameters with which it was built. The present parameters of
         :obj:`model` need not be the same and do not change. The inputs of the layers are
-        memory-mapped from the file; :meth:`save` may replace the file.
+        memory-mapped from the file. Another memory may be saved in its place, except on Windows,
+        where no file is replaced that a memory maps.
 
         Args:
             path (str or Path): The file.

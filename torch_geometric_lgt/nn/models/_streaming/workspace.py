@@ -1,4 +1,5 @@
 # N nodes.
+import contextlib
 import hashlib
 import json
 import os
@@ -32,7 +33,8 @@ LOCK = '.lock'
 PROGRESS = 'progress.json'
 SAVE_SECONDS = 20.0
 FILE_NAME = re.compile(
-    r'((layer|local|noise|state|memory)-\d+|degrees|local-degrees|scores)\.(bin|safetensors)'
+    r'((layer|local|noise|state|memory)-\d+|degrees|local-degrees|scores)'
+    r'((\.\d+)?\.bin|\.safetensors)'
 )
 
 
@@ -178,10 +180,11 @@ class Workspace:
         r"""Opens the array :obj:`name`, or creates it with arbitrary content.
 
         Without finished rows the file is a new one, which takes the place of an earlier file of
-        this name. Arrays that map the earlier file keep their values.
+        this name. Arrays that map the earlier file keep their values. Windows removes no mapped
+        file; the new one then has a number in its name.
 
         Args:
-            name (str): The name of the array; the file is ``name.bin``.
+            name (str): The name of the array; the file is ``name.bin`` or ``name.1.bin``.
             width (int): The number of columns.
             dtype (torch.dtype): The dtype of the array.
 
@@ -196,11 +199,12 @@ class Workspace:
         if self.folder is None:
             return torch.empty(shape, dtype=dtype), lambda: None
         kind = _stored(torch.empty(0, dtype=dtype)).dtype
-        path = self.folder / f'{name}.bin'
         size = kind.itemsize * shape[0] * shape[1]
-        self._add_file(path)
+        path = self._newest_file(name)
         is_resumed = self.done.get(name, 0) > 0 or name in self.opened
         if not is_resumed or not path.exists() or path.lstat().st_size != size:
+            path = self._free_file(name)
+            self._add_file(path)
             self.done.pop(name, None)
             allocate(path, size)
         self.opened.add(name)
@@ -214,6 +218,30 @@ class Workspace:
             )
         flush = array.flush if isinstance(array, np.memmap) else lambda: None
         return torch.from_numpy(array).view(dtype), flush
+
+    def _newest_file(self, name: str) -> Path:
+        r"""Returns the existing file of the array :obj:`name` with the largest number, or else the
+        file without a number."""
+        return max(self._files_of(name), key=_number, default=self._file(name, 0))
+
+    def _free_file(self, name: str) -> Path:
+        r"""Removes the files of the array :obj:`name`, and returns the path of a new one, whose
+        number is above those of the files that cannot be removed."""
+        number = 0
+        for path in self._files_of(name):
+            try:
+                path.unlink()
+            except PermissionError:
+                number = max(number, _number(path) + 1)
+        return self._file(name, number)
+
+    def _files_of(self, name: str) -> list[Path]:
+        r"""Returns the existing files of the array :obj:`name` that the run has created."""
+        paths = [cast(Path, self.folder) / file for file in self.files]
+        return [path for path in paths if path == self._file(name, _number(path)) and path.exists()]
+
+    def _file(self, name: str, number: int) -> Path:
+        return cast(Path, self.folder) / (f'{name}.{number}.bin' if number else f'{name}.bin')
 
     def _checksum(self, name: str, array: np.ndarray, done: int) -> str:
         r"""Returns the SHA-256 of the first :obj:`done` rows of the array :obj:`name`, as
@@ -304,16 +332,26 @@ class Workspace:
 
     def remove_others(self, name: str) -> None:
         r"""Deletes all files that the run has created, except the file of the array :obj:`name` and
-        the progress file."""
-        for path in [] if self.folder is None else self.folder.iterdir():
-            if path.name not in (f'{name}.bin', PROGRESS) and self._is_created(path, self.files):
-                path.unlink()
+        the progress file. On Windows files stay that an array maps."""
+        if self.folder is None:
+            return
+        kept = (PROGRESS, self._newest_file(name).name)
+        for path in self.folder.iterdir():
+            if path.name not in kept and self._is_created(path, self.files):
+                with contextlib.suppress(PermissionError):
+                    path.unlink()
 
 
 def _is_regular(path: Path) -> bool:
     r"""Tells whether :obj:`path` is a regular file without a second name (a hard link)."""
     status = path.lstat()
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+
+
+def _number(path: Path) -> int:
+    r"""Returns the number in the name of an array's file, 0 if it has none."""
+    _, *number, _ = path.name.split('.')
+    return int(number[0]) if number else 0
 
 
 def _stored(array: Tensor) -> np.ndarray:
