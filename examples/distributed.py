@@ -58,7 +58,7 @@ def main() -> None:
             'examples/distributed.py'
         )
     if find_spec('sklearn') is None:
-        parser.error("scikit-learn is missing: pip install 'torch-geometric-lgt[examples]'")
+        parser.error('scikit-learn is missing: pip install "torch-geometric-lgt[examples]"')
     dist.init_process_group('gloo')
     train_and_test()
     # after the parallel module is gone, whose end would wait for a thread that waits for it

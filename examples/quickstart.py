@@ -237,7 +237,7 @@ def main() -> None:
     args = parser.parse_args()
 
     if find_spec('matplotlib') is None:
-        parser.error("matplotlib must be there: pip install 'torch-geometric-lgt[visualization]'")
+        parser.error('matplotlib must be there: pip install "torch-geometric-lgt[visualization]"')
     try:
         args.output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -289,7 +289,7 @@ def test_without_yacs_the_extra_is_named(monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, 'torch_geometric_lgt.graphgym', raising=False)
     with pytest.raises(
-        ImportError, match=r"^GraphGym needs yacs: pip install 'torch-geometric-lgt\[graphgym\]'$"
+        ImportError, match=r'^GraphGym needs yacs: pip install "torch-geometric-lgt\[graphgym\]"$'
     ):
         importlib.import_module('torch_geometric_lgt.graphgym')
 

@@ -17,7 +17,7 @@ from torch import Tensor
 try:
     from yacs.config import CfgNode
 except ImportError as error:
-    raise ImportError("GraphGym needs yacs: pip install 'torch-geometric-lgt[graphgym]'") from error
+    raise ImportError('GraphGym needs yacs: pip install "torch-geometric-lgt[graphgym]"') from error
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import FeatureEncoder

@@ -22,7 +22,7 @@ def can_draw() -> bool:
     if find_spec('matplotlib') is None:
         say(
             'no pictures are drawn: matplotlib is missing, pip install '
-            f"'torch-geometric-lgt[{EXTRAS['matplotlib']}]'"
+            f'"torch-geometric-lgt[{EXTRAS["matplotlib"]}]"'
         )
         return False
     return True

@@ -113,7 +113,7 @@ def run_script(main: Callable[[], object]) -> None:
             raise
         extra = EXTRAS[module]
         command = (
-            f"pip install 'torch-geometric-lgt[{extra}]'" if extra else '--help has the command'
+            f'pip install "torch-geometric-lgt[{extra}]"' if extra else '--help has the command'
         )
         message = f'{module} is missing: {command}'
     except KeyboardInterrupt:

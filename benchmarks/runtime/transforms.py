@@ -1,6 +1,6 @@
 r"""Measures transforms beside the libraries that compute the same.
 
-pip install '.[peers]'
+pip install ".[peers]"
 python -m benchmarks.runtime.transforms              # measure, write runtime/*.json, then the table
 python -m benchmarks.runtime.transforms --table      # only write the table of existing results
 

@@ -67,5 +67,5 @@ def test_missing_solver(tmp_path, monkeypatch):
             (_ for _ in ()).throw(ImportError(name)) if name == 'elkai' else load(name, *rest)
         ),
     )
-    with pytest.raises(ImportError, match=r"pip install 'torch-geometric-lgt\[tsp\]'"):
+    with pytest.raises(ImportError, match=r'pip install "torch-geometric-lgt\[tsp\]"'):
         tsp.tour(np.zeros((5, 2)))

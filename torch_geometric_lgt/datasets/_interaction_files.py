@@ -173,7 +173,7 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Interactions:
         from pyarrow import ArrowException, parquet, types
     except ImportError as error:
         raise ImportError(
-            f"reading {str(path)!r} needs pyarrow; pip install 'torch-geometric-lgt[recommend]'"
+            f'reading {str(path)!r} needs pyarrow; pip install "torch-geometric-lgt[recommend]"'
         ) from error
     try:
         _check_columns(parquet.read_schema(path).names, columns, path)

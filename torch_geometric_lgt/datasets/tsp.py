@@ -14,7 +14,7 @@ SIZES, NEIGHBORS = (50, 501), 25
 RESOLUTION = 1_000_000
 MISSING = (
     "'TSPDataset' needs elkai and joblib to find tours; install them with pip install "
-    "'torch-geometric-lgt[tsp]'"
+    '"torch-geometric-lgt[tsp]"'
 )
 
 

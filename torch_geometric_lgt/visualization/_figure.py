@@ -20,7 +20,7 @@ def new_figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any,
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            "plots need matplotlib: pip install 'torch-geometric-lgt[visualization]'"
+            'plots need matplotlib: pip install "torch-geometric-lgt[visualization]"'
         ) from error
     figure: Any = Figure(figsize=size, layout='constrained')
     figure._repr_png_ = partial(_png, figure)  # what notebooks show without pyplot
