@@ -51,17 +51,20 @@ EXAMPLES = [
 ]
 VERBS = ('Measures', 'Searches', 'Trains')
 EXTRAS = 'matplotlib optuna ogb pandas sklearn networkx networkit igraph tensorboard'
-# Forks of a process that has imported what is installed, without extras and nothing of this folder,
-# do what an interpreter does with a path. What is frozen takes no time at the end of a fork.
+POSIX = 'fcntl grp pwd resource termios'  # which Windows lacks
+# Forks of a process that has imported what is installed, without extras, modules of POSIX and
+# nothing of this folder, do what an interpreter does with a path. What is frozen takes no time at
+# the end of a fork.
 FORKS = f"""
-import atexit, gc, os, runpy, sys, traceback, warnings
+import atexit, gc, os, runpy, signal, sys, traceback, warnings
 def end(code):
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # what is frozen would count as leaked
 sys.modules |= dict.fromkeys('{EXTRAS}'.split())
-import aiohttp, scipy.sparse.linalg, torch_geometric
+import aiohttp, filelock, scipy.sparse.linalg, torch_geometric
+sys.modules |= dict.fromkeys('{POSIX}'.split())
 gc.freeze()
 folder, *scripts = sys.argv[1:]
 for number, script in enumerate(scripts):
@@ -76,6 +79,7 @@ for number, script in enumerate(scripts):
         sys.path[0] = script if os.path.isdir(script) else os.path.dirname(script)
         sys.argv = [script, *([] if 'examples' in script else ['--help'])]
         code = 0
+        del signal.SIGKILL, signal.SIGALRM
         try:
             runpy.run_path(script, run_name='__main__')
         except SystemExit as error:
@@ -191,7 +195,7 @@ def test_a_missing_module_names_its_extra(monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['/some/where/search.py'])
     with pytest.raises(
         SystemExit,
-        match=r"^search.py: error: optuna is missing: pip install 'torch-geometric-lgt\[tune\]'$",
+        match=r'^search.py: error: optuna is missing: pip install "torch-geometric-lgt\[tune\]"$',
     ):
         run_script(main)
     extras = set(
