@@ -159,7 +159,8 @@ def file_rules(request):
 @pytest.fixture(scope='session')
 def start():
     """Starts a function of a module in a process of its own, with nothing but imports behind it."""
-    context = multiprocessing.get_context('forkserver')
+    methods = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context('forkserver' if 'forkserver' in methods else 'spawn')
 
     def run(work, *arguments):
         process = context.Process(target=work, args=arguments)
