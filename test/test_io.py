@@ -90,6 +90,17 @@ def test_a_full_disk_is_named_with_the_bytes_that_are_needed(tmp_path, monkeypat
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize('num_bytes', [0, 1, 70_000, 140_000])
+def test_blocks_of_a_new_file_are_allocated(num_bytes, tmp_path, monkeypatch, constants):
+    """Also on macOS, which lacks the function of POSIX and makes a file of holes instead."""
+    monkeypatch.delattr(os, 'posix_fallocate', raising=False)
+    constants(file_chunk=70_000)
+    _io.allocate(tmp_path / 'array', num_bytes)
+    assert (tmp_path / 'array').read_bytes() == bytes(num_bytes)
+    if hasattr(os.stat_result, 'st_blocks'):
+        assert 512 * (tmp_path / 'array').stat().st_blocks >= num_bytes
+
+
 def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError):
         _io.write_atomically(tmp_path / 'none' / 'file', b'x')

@@ -128,7 +128,9 @@ def allocate(path: str | os.PathLike, num_bytes: int) -> None:
             if hasattr(os, 'posix_fallocate') and num_bytes > 0:
                 os.posix_fallocate(file.fileno(), 0, num_bytes)
             else:
-                file.truncate(num_bytes)
+                zeros = bytes(min(num_bytes, CHUNK_ELEMENTS))
+                for start in range(0, num_bytes, CHUNK_ELEMENTS):
+                    file.write(zeros[: num_bytes - start])
     except OSError as error:
         Path(path).unlink(missing_ok=True)
         if error.filename is not None:
