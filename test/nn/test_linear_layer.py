@@ -112,15 +112,17 @@ def test_norms_of_huge_and_tiny_queries(name):
 
 
 @pytest.mark.parametrize('name', LAYERS)
-def test_small_graphs_have_reverse_mode_only(name):
-    conv = LAYERS[name](6, 4, norm='frobenius')
-    with pytest.raises(NotImplementedError, match='reverse mode only'):
-        torch.func.grad(lambda x: conv(x).sum())(torch.randn(20, 6))
+def test_forward_mode_of_each_parameter(name):
+    conv, x = LAYERS[name](6, 4, norm='frobenius').double(), torch.randn(20, 6).double()
     for part, parameter in conv.named_parameters():
-        with torch.autograd.forward_ad.dual_level():
-            dual = torch.autograd.forward_ad.make_dual(parameter, torch.ones_like(parameter))
-            with pytest.raises(NotImplementedError, match='reverse mode only'):
-                torch.func.functional_call(conv, {part: dual}, torch.randn(20, 6))
+        tangent = torch.randn_like(parameter)
+
+        def run(value, part=part):
+            return torch.func.functional_call(conv, {part: value}, x)
+
+        _, expected = torch.autograd.functional.jvp(run, parameter.detach(), tangent)
+        _, found = torch.func.jvp(run, (parameter.detach(),), (tangent,))
+        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize('name', LAYERS)

@@ -1,6 +1,5 @@
 """Gradients of gradients, and batches of gradients, which large graphs refuse."""
 
-import contextlib
 import copy
 
 import pytest
@@ -42,6 +41,10 @@ CALLS = {
         KernelAttentionConv(6, 8),
         lambda layer, x: layer.log_edge_probability(x, EDGES),
     ),
+    'sampled-state': (
+        KernelAttentionConv(6, 8, num_gumbel_samples=3).eval(),
+        lambda layer, x: layer(x, state=layer.attention_state(x)),
+    ),
     'samples': (
         KernelAttentionConv(6, 8, heads=2, num_gumbel_samples=3).eval(),
         lambda layer, x: layer(x, batch=BATCH),
@@ -71,10 +74,9 @@ CALLS = {
     ),
 }
 MESSAGE = (
-    r"^'\w+' of torch_geometric_lgt has first derivatives only, no gradients of gradients "
-    r'\(create_graph=True\)\. Where a loss needs them, as gradient penalties and forces do, write '
-    r'the attention with torch_geometric_lgt\.testing\.dense, whose formulas autograd '
-    r'differentiates twice, or take finite differences of gradients in float64$'
+    r"^'attend' of torch_geometric_lgt has first derivatives only within a mode that watches "
+    r'operators, such as FlopCounterMode: compute gradients of gradients \(create_graph=True\) '
+    r'outside of it$'
 )
 BATCHES = (
     r"^'\w+' of torch_geometric_lgt has one gradient at a time, no batches of them "
@@ -150,13 +152,7 @@ def test_a_model_learns_forces():
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
-    assert losses[-1] < 0.5 * losses[0]
-
-
-def sampled_read(x):
-    """No formula that autograd records covers a state of samples."""
-    layer = KernelAttentionConv(6, 8, num_gumbel_samples=3)
-    return layer(x, state=layer.attention_state(torch.randn(12, 6)))
+    assert min(losses) < 0.5 * losses[0]
 
 
 class Watched(TorchDispatchMode):
@@ -164,25 +160,46 @@ class Watched(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(
-    ('mode', 'call'),
-    [(contextlib.nullcontext, sampled_read), (Watched, KernelAttentionConv(6, 8))],
-    ids=['samples', 'watched'],
-)
-def test_operators_without_a_formula_name_what_to_use(mode, call):
-    """Also of one tensor, to which there is another path: without an error the result would lack
-    the share of the attention. In a mode that watches operators PyTorch's dispatcher calls them."""
-    x, scale = torch.randn(12, 6, requires_grad=True), torch.ones(6, requires_grad=True)
-    scaled = x * scale
-    with mode():
-        out = call(scaled).sum()
-        (grad,) = torch.autograd.grad(out + scaled.exp().sum(), x, create_graph=True)
-        for differentiate in (
-            lambda: torch.autograd.grad(grad.sum(), scale, retain_graph=True),
-            lambda: grad.square().sum().backward(),
-        ):
-            with pytest.raises(RuntimeError, match=MESSAGE):
-                differentiate()
+def test_gradients_of_gradients_in_a_mode_that_watches_operators():
+    """PyTorch's dispatcher then calls the operators, which have rules of their own."""
+    layer, x = KernelAttentionConv(6, 4), torch.randn(12, 6, requires_grad=True)
+    with Watched():
+        (grad,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match=MESSAGE):
+            grad.sum().backward()
+
+
+@pytest.mark.parametrize('name', [name for name in CALLS if name != 'MGFormer'])
+def test_transforms_of_functions(name):
+    """Jacobian matrices of all rules, and models of different parameters in one call."""
+    layer, call = CALLS[name]
+    layer, x = copy.deepcopy(layer).double().eval(), OTHER.double()
+    expected = torch.autograd.functional.jacobian(lambda x: call(layer, x).sum(0), x)
+    for jacobian in (torch.func.jacrev, torch.func.jacfwd):
+        found = jacobian(lambda x: call(layer, x).sum(0))(x)
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+    others = [copy.deepcopy(layer) for _ in range(2)]
+    for other in others:
+        other.reset_parameters()
+    layers = [layer, *others]
+    stack = torch.func.stack_module_state(layers)
+    outs = torch.func.vmap(lambda *state: called(layer, state, call, x))(*stack)
+    torch.testing.assert_close(outs, torch.stack([call(other, x) for other in layers]))
+
+
+def called(layer, state, call, x):
+    """Calls a function of a layer with other parameters and buffers."""
+
+    class Call(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            return call(self.layer, x)
+
+    named = {f'layer.{name}': value for part in state for name, value in part.items()}
+    return torch.func.functional_call(Call(), named, x)
 
 
 def batches_of_gradients(out, x):

@@ -1,8 +1,10 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
 
 
@@ -32,6 +34,19 @@ def is_watched() -> bool:
     r"""Returns whether the code is traced (:meth:`is_tracing`), or a mode of PyTorch watches or
     replaces operators."""
     return is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+
+
+def is_transformed(values: Sequence[Any]) -> bool:
+    r"""Returns whether a transform of :mod:`torch.func` is active, or one of :obj:`values` has a
+    derivative in forward mode. Then operations must be those that PyTorch can transform."""
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._are_functorch_transforms_active():
+        return True
+    tensors = (value for value in values if isinstance(value, Tensor))
+    return forward_ad._current_level >= 0 and any(
+        forward_ad.unpack_dual(value).tangent is not None for value in tensors
+    )
 
 
 def may_read_values() -> bool:

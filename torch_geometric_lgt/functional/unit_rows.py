@@ -6,7 +6,7 @@ from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
 
 from torch_geometric_lgt.functional.numerics import has_kernels
-from torch_geometric_lgt.functional.tracing import is_watched
+from torch_geometric_lgt.functional.tracing import is_transformed, is_watched
 
 FUSED_COLUMNS = 1024  # the most columns of a row that one program of a Triton kernel reads
 
@@ -48,9 +48,10 @@ def unit_rows_grad(unit: Tensor, inverse: Tensor, grad: Tensor) -> Tensor:
 
 def to_unit_rows(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     r"""Returns the first result of :meth:`unit_rows`, recorded by autograd. Where
-    :meth:`torch.compile` traces the code, it joins the passes of the gradient; rows are divided by
-    their largest entry first, so that no product in it overflows."""
-    if torch.compiler.is_compiling():
+    :meth:`torch.compile` traces the code, it joins the passes of the gradient, and forward mode and
+    :mod:`torch.func` take single operations; rows are divided by their largest entry first, so that
+    no product in it overflows."""
+    if torch.compiler.is_compiling() or is_transformed((x,)):
         peak = x.detach().abs().amax(-1, keepdim=True)
         return unit_rows_formula(x / peak.masked_fill(peak == 0, 1), dtype)[0]
     return cast(tuple[Tensor, Tensor], UnitRows.apply(x, dtype))[0]
@@ -84,7 +85,7 @@ def has_row_kernels(x: Tensor) -> bool:
     r"""Returns whether Triton kernels compute the rows of :obj:`x`: on their devices, in eager
     mode, for rows of at most :obj:`FUSED_COLUMNS` numbers in single or double precision."""
     is_row = 0 < x.size(-1) <= FUSED_COLUMNS and x.dtype in (torch.float, torch.double)
-    return is_row and has_kernels(x) and not is_watched()
+    return is_row and has_kernels(x) and not (is_watched() or is_transformed((x,)))
 
 
 def may_launch(grad: Tensor) -> bool:

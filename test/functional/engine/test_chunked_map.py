@@ -235,7 +235,7 @@ def test_very_many_rows_of_one_sum_stay_precise():
     assert x.grad.item() == num_rows
 
 
-def test_vmap_is_refused():
-    x, index = torch.randn(4, 2), torch.arange(4)
-    with pytest.raises(NotImplementedError, match='reverse mode only'):
-        torch.func.vmap(lambda x: chunked_map(lambda _at, x: x.exp(), 2, [(x, index)]))(x[None])
+def test_vmap():
+    x, index = torch.randn(3, 4, 2), torch.tensor([2, 0, 2, 1, 3])
+    out = torch.func.vmap(lambda x: chunked_map(lambda _at, x: x.exp(), 2, [(x, index)]))(x)
+    torch.testing.assert_close(out, x[:, index].exp())

@@ -113,48 +113,56 @@ def test_tensors_that_hooks_move_elsewhere_are_freed():
     out.sum().backward()
 
 
-@pytest.mark.parametrize(
-    'transform',
-    [
-        lambda f, x: torch.func.vmap(f)(torch.stack([x, x])),
-        lambda f, x: torch.func.grad(lambda y: f(y).sum())(x),
-        lambda f, x: torch.func.jvp(f, (x,), (x,)),
-    ],
-    ids=['vmap', 'grad', 'jvp'],
+FORMULAS = pytest.mark.parametrize(
+    'elements', [BY_OPERATORS, PLAIN_ELEMENTS], ids=['operators', 'formulas']
 )
-@pytest.mark.parametrize('through_state', [False, True], ids=['attend', 'state'])
-def test_function_transforms_are_refused(transform, through_state):
-    projection = torch.randn(M, C)
-
-    def run(x):
-        if through_state:
-            return AttentionState.from_keys(x, x, 'softmax', projection).read(
-                x, 'softmax', projection
-            )
-        return kernel_attention(x, x, x, 'softmax', projection)
-
-    with pytest.raises(
-        NotImplementedError,
-        match=r'^attention states have derivatives in reverse mode only: .* or torch.func$',
-    ):
-        transform(run, torch.randn(5, H, C))
+PROJECTION = torch.randn(M, C, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+ATTENTION = {
+    'kernel': lambda x: kernel_attention(x, x, x, 'softmax', PROJECTION),
+    'linear': lambda x: linear_attention(x, x, x, SEGMENTS),
+    'state': lambda x: AttentionState.from_keys(x, x, 'softmax', PROJECTION).read(
+        x, 'softmax', PROJECTION
+    ),
+}
+SEGMENTS = torch.tensor([1, 0, 1, 0, 0])
 
 
-@pytest.mark.parametrize('elements', [BY_OPERATORS, PLAIN_ELEMENTS], ids=['operators', 'formulas'])
+@FORMULAS
+@pytest.mark.parametrize('name', ATTENTION)
+def test_function_transforms(name, elements, constants):
+    """Jacobian matrices in reverse and forward mode, and outputs and gradients of a stack."""
+    constants(plain_elements=elements)
+    attention, x = ATTENTION[name], torch.randn(3, 5, H, C, dtype=torch.float64)
+    expected = torch.autograd.functional.jacobian(attention, x[0])
+    for jacobian in (torch.func.jacrev, torch.func.jacfwd):
+        torch.testing.assert_close(jacobian(attention)(x[0]), expected)
+    grads, outs = torch.func.vmap(torch.func.grad_and_value(lambda x: attention(x).square().sum()))(
+        x
+    )
+    for part, grad, out in zip(x, grads, outs, strict=True):
+        leaf = part.clone().requires_grad_()
+        expected_out = attention(leaf).square().sum()
+        torch.testing.assert_close(out, expected_out.detach())
+        torch.testing.assert_close(grad, torch.autograd.grad(expected_out, leaf)[0])
+
+
+@FORMULAS
 @pytest.mark.parametrize('which', range(3), ids='qkv')
 @pytest.mark.parametrize(
     'attention',
     [lambda *args: kernel_attention(*args, 'elu'), linear_attention],
     ids=['kernel', 'linear'],
 )
-def test_forward_mode_is_refused(attention, which, elements, constants):
+def test_forward_mode(attention, which, elements, constants):
     constants(plain_elements=elements)
-    inputs = [torch.randn(5, H, C) for _ in range(3)]
+    inputs = [*torch.randn(3, 5, H, C, dtype=torch.float64)]
+    tangent = torch.randn(5, H, C, dtype=torch.float64)
+
+    def run(x):
+        return attention(*inputs[:which], x, *inputs[which + 1 :])
+
+    _, expected = torch.autograd.functional.jvp(run, inputs[which], tangent)
     with torch.autograd.forward_ad.dual_level():
-        torch.testing.assert_close(attention(*inputs), attention(*inputs))
-        inputs[which] = torch.autograd.forward_ad.make_dual(inputs[which], inputs[which])
-        with pytest.raises(
-            NotImplementedError,
-            match=r'^attention states have derivatives in reverse mode only: .* or torch.func$',
-        ):
-            attention(*inputs)
+        torch.testing.assert_close(attention(*inputs), run(inputs[which]))
+        out = run(torch.autograd.forward_ad.make_dual(inputs[which], tangent))
+        torch.testing.assert_close(torch.autograd.forward_ad.unpack_dual(out).tangent, expected)

@@ -167,21 +167,6 @@ class Keys:
                 sums += columns.transpose(2, 3) @ feature
         return sums.transpose(2, 3).contiguous(), maximum, squares
 
-    def recorded_sums(self, maximum: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor]:
-        r"""Computes the sums ``[1, H, M, W]`` and the sums of squares ``[1, H]`` of one graph by
-        operations that autograd records, for the :obj:`maximum` ``[1, H, M]`` of :meth:`build`."""
-        _, k, _, v = self.evaluate(nodes, 1)
-        _, squared, log, value = self.log_features(k)
-        mask = mask_of(self.inputs, nodes, 1)
-        mask = (
-            v.new_ones(()).expand(*v.shape[:-1], 1)
-            if mask is None
-            else mask.expand(-1, v.size(1), -1, -1)
-        )
-        columns = torch.cat([(v[..., None, :] * mask[..., None]).flatten(-2), mask], -1)
-        feature = self.weighed(log, value, nodes, maximum)
-        return feature.transpose(2, 3) @ columns, cast(Tensor, squared).sum((2, 3))
-
 
 class KeyGrads(Keys):
     r"""Accumulates the gradients of keys and values. The gradient of the input is added to

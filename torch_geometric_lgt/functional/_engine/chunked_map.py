@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from torch_geometric_lgt.functional._engine.custom_op import reverse_mode_only
 from torch_geometric_lgt.functional._engine.second_order import differentiable, recorded_grads
 from torch_geometric_lgt.functional.numerics import without_autocast
-from torch_geometric_lgt.functional.tracing import is_exporting, is_tracing
+from torch_geometric_lgt.functional.tracing import is_exporting, is_tracing, is_transformed
 
 RowTensors = tuple[Tensor | None, ...]
 
@@ -27,7 +26,8 @@ def chunked_map(
     allocates a tensor of full size. The gradient of a tensor with fewer rows than a chunk is first
     summed per chunk, which keeps the rounding error small.
 
-    Compiled code has one chunk of all rows, because each number of chunks would be another program.
+    Compiled code has one chunk of all rows, because each number of chunks would be another program,
+    and so have forward mode and :mod:`torch.func`.
     Exported and traced programs also store what the backward pass needs.
 
     Args:
@@ -40,8 +40,8 @@ def chunked_map(
     """
     indices = [index for _, index in gathered]
     tensors = [*(tensor for tensor, _ in gathered), *whole]
-    reverse_mode_only(*tensors)
-    if not is_tracing():
+    is_whole = is_tracing() or is_transformed(tensors)
+    if not is_whole:
         return _ChunkedMap.apply(function, step, len(indices), *indices, *tensors)
 
     def run(*indices: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ def chunked_map(
     return cast(Tensor, checkpoint(run, *indices, use_reentrant=False, preserve_rng_state=False))
 
 
-def _map_again(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> RowTensors | None:
+def _map_again(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> RowTensors:
     indices, tensors = saved[: ctx.num_indices], saved[ctx.num_indices :]
     needed = ctx.needs_input_grad[3 + ctx.num_indices :]
 
@@ -60,8 +60,7 @@ def _map_again(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> RowTensors 
         span = slice(0, indices[0].numel())
         return (ctx.function(span, *_rows(tensors, indices)),)
 
-    grads = recorded_grads(run, tensors, needed, [grad])
-    return None if grads is None else (*[None] * (3 + ctx.num_indices), *grads)
+    return *[None] * (3 + ctx.num_indices), *recorded_grads(run, tensors, needed, [grad])
 
 
 class _ChunkedMap(torch.autograd.Function):

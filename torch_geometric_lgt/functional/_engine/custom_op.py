@@ -4,11 +4,10 @@ attention."""
 import functools
 from collections import namedtuple
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.library import custom_op
 from torch.nn import Parameter
 from torch.utils.flop_counter import register_flop_formula
@@ -20,7 +19,7 @@ from torch_geometric_lgt.functional._engine.second_order import (
     recorded_grads,
 )
 from torch_geometric_lgt.functional.numerics import without_autocast
-from torch_geometric_lgt.functional.tracing import is_watched
+from torch_geometric_lgt.functional.tracing import is_transformed, is_watched
 
 PLAIN_TYPES = {Tensor, Parameter, type(None), bool, int, float, str}
 
@@ -36,7 +35,7 @@ class Operator(Generic[A]):
 
     gradient: Any
     recorded: type[torch.autograd.Function] | None = None
-    recorded_formula: Callable[[A, Any], tuple[Tensor, ...] | None] | None = None
+    recorded_formula: Callable[[A, Any], Sequence[Any]] | None = None
 
     def __init__(
         self, function: Callable[[A], Any], arguments: type[A], returns: tuple[str, ...]
@@ -48,10 +47,13 @@ class Operator(Generic[A]):
         functools.update_wrapper(self, function)
 
     def __call__(self, arguments: A) -> Any:
-        r"""Runs the operator and records it for automatic differentiation in reverse mode. Returns
-        its tensor, or a tuple if there are several."""
+        r"""Runs the operator and records it for automatic differentiation in reverse mode. Forward
+        mode and :mod:`torch.func` get the :meth:`formula` in its place. Returns the tensor, or a
+        tuple if there are several."""
         values = arguments.pack()
-        reverse_mode_only(*values)
+        if self.recorded_formula is not None and is_transformed(values):
+            results = self.recorded_formula(arguments, None)
+            return results if len(self.returns) > 1 else results[0]
         if not is_eager(values):
             return self.forward(*values)
         if self.recorded is None or not torch.is_grad_enabled():
@@ -69,8 +71,7 @@ class Operator(Generic[A]):
 
         The function gets the arguments, the gradients of :obj:`outputs`, and the forward results
         :obj:`saved`, both as named tuples. It returns a dict of gradients by argument name, with a
-        dict for a record. Differentiating these gradients raises an error, unless there is a
-        :meth:`formula`.
+        dict for a record. A backward pass that autograd records takes the :meth:`formula`.
         """
 
         def decorate(function: Callable[[A, Any, Any], dict[str, Any]]) -> Callable:
@@ -104,16 +105,15 @@ class Operator(Generic[A]):
             indices = [[self.returns.index(name) for name in names] for names in (outputs, saved)]
 
             def again(ctx: Any, tensors: Sequence[Tensor], *grads: Tensor) -> Any:
-                formula = self.recorded_formula
-                if formula is None:
-                    return None
                 results, values = _restored(ctx, tensors, len(saved))
-                return recorded_grads(
-                    lambda *values: formula(cls.unpack(values), Saved(*results)),
-                    values,
-                    [i in slots and is_needed for i, is_needed in enumerate(ctx.needs_input_grad)],
-                    [grads[i] for i in indices[0]],
-                )
+                formula = cast(Callable, self.recorded_formula)
+
+                def run(*values: Any) -> list[Tensor]:
+                    found = formula(cls.unpack(values), Saved(*results))
+                    return [found[i] for i in indices[0]]
+
+                needed = [i in slots and need for i, need in enumerate(ctx.needs_input_grad)]
+                return recorded_grads(run, values, needed, [grads[i] for i in indices[0]])
 
             rules = [_rules(backward, slots, *indices) for backward in (self.gradient, run)]
             self.forward.register_autograd(
@@ -127,11 +127,12 @@ class Operator(Generic[A]):
 
         return decorate
 
-    def formula(self, function: Callable[[A, Any], tuple[Tensor, ...] | None]) -> Callable:
-        r"""Decorates a function that computes the outputs of the backward pass by operations that
-        autograd records, from the arguments and the saved results. Gradients of gradients are
-        computed by this function. It returns :obj:`None` for arguments that it does not cover."""
-        self.recorded_formula = function
+    def formula(self, function: Callable[[A, Any], Sequence[Any]]) -> Callable:
+        r"""Decorates a function that computes the results by operations that autograd records, from
+        the arguments and the saved results, which are :obj:`None` if there are none yet. It serves
+        gradients of gradients, forward mode and :mod:`torch.func`. Results that no caller of the
+        operator uses may be :obj:`None`."""
+        self.recorded_formula = _without_autocast_of(function)
         return function
 
     def flops(self, forward: Callable[[A], int], backward: Callable[[A], int]) -> None:
@@ -163,6 +164,16 @@ def _without_autocast(function: Callable) -> Callable:
         first = next(value for value in values if isinstance(value, Tensor))
         with without_autocast(first.device.type), torch.cuda.device_of(first):
             return function(*values)
+
+    return run
+
+
+def _without_autocast_of(formula: Callable[[A, Any], Any]) -> Callable[[A, Any], Any]:
+    @functools.wraps(formula)
+    def run(arguments: A, saved: Any) -> Any:
+        first = next(value for value in arguments.pack() if isinstance(value, Tensor))
+        with without_autocast(first.device.type):
+            return formula(arguments, saved)
 
     return run
 
@@ -229,25 +240,3 @@ def _count(name: str, arguments: type[A], formula: Callable[[A], int]) -> None:
     register_flop_formula(packet, get_raw=True)(
         lambda *values, **_: formula(arguments.unpack(values[-num_values:]))
     )
-
-
-def reverse_mode_only(*values: Any) -> None:
-    r"""Raises an error if one of :obj:`values` needs a derivative in forward mode or by a
-    :mod:`torch.func` transform. An operator supports reverse mode only and would drop it silently.
-
-    Raises:
-        NotImplementedError: Under forward mode, :func:`torch.vmap` and the other :mod:`torch.func`
-            transforms.
-    """
-    if torch.compiler.is_compiling():
-        return
-    is_forward_mode = forward_ad._current_level >= 0 and any(
-        forward_ad.unpack_dual(value).tangent is not None
-        for value in values
-        if isinstance(value, Tensor)
-    )
-    if is_forward_mode or torch._C._are_functorch_transforms_active():
-        raise NotImplementedError(
-            'attention states have derivatives in reverse mode only: use autograd, no vmap or '
-            'torch.func'
-        )

@@ -73,7 +73,7 @@ def largest(log: Tensor, dim: int) -> Tensor:
     r"""Returns the maximum of :obj:`log` along :obj:`dim`, which is kept with size 1. The result
     has no gradient and is at least :meth:`neutral`, so that it is finite even if all entries are
     :math:`-\infty`."""
-    return log.detach().amax(dim, keepdim=True).clamp_(min=neutral(log.dtype))
+    return log.detach().amax(dim, keepdim=True).clamp(min=neutral(log.dtype))
 
 
 def sampled(log: Tensor | None, noise: Tensor | None) -> Tensor | None:

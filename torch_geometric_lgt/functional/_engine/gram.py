@@ -127,6 +127,13 @@ def _centres(arguments: CentreArguments) -> Tensor:
     return out
 
 
+@_centres.formula
+def _(arguments: CentreArguments, _saved):
+    x = arguments.x.to(compute_dtype(arguments.x.dtype))
+    parts = split_graphs(x, arguments.nodes)
+    return (torch.stack([part.sum(0) / max(part.size(0), 1) for part in parts]),)
+
+
 @_centres.fake
 def _(arguments: CentreArguments):
     x = arguments.x
@@ -248,7 +255,7 @@ def _(arguments: RatioArguments, _saved):
         inverse = inverse_of(without_cancellation(row @ below, least))
         value = (row @ above).unflatten(1, (heads, -1))
         parts.append((value * inverse.unsqueeze(-1)).flatten(1))
-    return (join_graphs(parts, arguments.nodes).to(arguments.x.dtype),)
+    return join_graphs(parts, arguments.nodes).to(arguments.x.dtype), None
 
 
 @_affine_ratio.fake

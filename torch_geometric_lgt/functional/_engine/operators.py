@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
-from torch_geometric_lgt.functional._engine import plain
+from torch_geometric_lgt.functional._engine import plain, recorded
 from torch_geometric_lgt.functional._engine.chunked_keys import Keys
 from torch_geometric_lgt.functional._engine.chunked_queries import Queries
 from torch_geometric_lgt.functional._engine.custom_op import operator
@@ -15,7 +15,7 @@ from torch_geometric_lgt.functional._engine.dispatch import (
     is_paired,
 )
 from torch_geometric_lgt.functional._engine.flops import build_flops, pair_flops, read_flops
-from torch_geometric_lgt.functional._engine.layout import count_nodes, fewest_deferred, join
+from torch_geometric_lgt.functional._engine.layout import count_nodes, fewest_deferred
 from torch_geometric_lgt.functional._engine.operator_arguments import (
     AttendArguments,
     BuildArguments,
@@ -24,13 +24,7 @@ from torch_geometric_lgt.functional._engine.operator_arguments import (
 from torch_geometric_lgt.functional._engine.pairwise import PairwiseBackend
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
-from torch_geometric_lgt.functional.segment import (
-    Group,
-    Segments,
-    iterate_groups,
-    join_graphs,
-    split_graphs,
-)
+from torch_geometric_lgt.functional.segment import Group, Segments, iterate_groups
 
 STATE_ELEMENTS = 1 << 20
 MAX_PROGRAMS = (1 << 16) - 1  # of a GPU along its second axis
@@ -118,11 +112,8 @@ def _(arguments: BuildArguments, grad, saved):
 
 @build_state.formula
 def _(arguments: BuildArguments, saved):
-    keys, (sizes, _) = Keys(arguments.keys, arguments.values), arguments.nodes
-    positions = torch.arange(arguments.keys.x.size(0), device=sizes.device)
-    graphs = zip(saved.maximum.split(1), split_graphs(positions, arguments.nodes), strict=True)
-    sums, squares = zip(*(keys.recorded_sums(*graph) for graph in graphs), strict=True)
-    return torch.cat(sums), torch.cat(squares)
+    maximum = None if saved is None else saved.maximum
+    return recorded.build(arguments.keys, arguments.values, arguments.nodes, maximum)
 
 
 @build_state.fake
@@ -161,14 +152,8 @@ def _(arguments: ReadArguments, grad, saved):
 
 @read_state.formula
 def _(arguments: ReadArguments, _saved):
-    queries, nodes = Queries(arguments.queries), arguments.nodes
-    if arguments.queries.samples > 1:
-        return None
-    positions = torch.arange(arguments.queries.x.size(0), device=nodes.sizes.device)
-    states = (part.split(1) for part in (arguments.sums, arguments.maximum))
-    graphs = zip(*states, split_graphs(positions, nodes), strict=True)
-    parts = [join(queries.outputs(*graph)[0]) for graph in graphs]
-    return (join_graphs(parts, nodes).to(arguments.queries.x.dtype),)
+    state = arguments.sums, arguments.maximum
+    return recorded.read(arguments.queries, arguments.nodes, *state), None
 
 
 @read_state.fake
@@ -256,7 +241,7 @@ def _(arguments: AttendArguments, grad, saved):
 
 @attend.formula
 def _(arguments: AttendArguments, _saved):
-    return (plain.attend(arguments),) if arguments.has_formula() else None
+    return recorded.attend(arguments), None, None, None
 
 
 attend.fake(empty_attend)

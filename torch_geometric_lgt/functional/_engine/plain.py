@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from torch_geometric_lgt.functional._engine.custom_op import reverse_mode_only
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
 from torch_geometric_lgt.functional._engine.features import (
     cancellation_bound,
@@ -185,7 +184,6 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
     divides them by the Frobenius norm of their graph and head. :obj:`nodes` says which of them
     belongs to which graph."""
     inputs = inputs.aligned()
-    reverse_mode_only(inputs.x, inputs.weight, inputs.bias)
     places = positions(nodes, inputs.x)
     with without_autocast(inputs.x.device.type):
         num_graphs = nodes.sizes.size(0)

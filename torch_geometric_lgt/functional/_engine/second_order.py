@@ -1,4 +1,4 @@
-r"""Computes gradients of gradients, by formulas that autograd records, or refuses them."""
+r"""Computes gradients of gradients by formulas that autograd records."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -14,17 +14,16 @@ Grads = tuple[Tensor | None, ...]
 
 
 def recorded_grads(
-    function: Callable[..., Sequence[Tensor] | None],
+    function: Callable[..., Sequence[Tensor]],
     inputs: Sequence[Any],
     needed: Sequence[bool],
     grads: Sequence[Tensor],
-) -> Grads | None:
-    r"""Computes gradients of :obj:`inputs` that autograd can differentiate again. Returns
-    :obj:`None` if :obj:`function` has no formula.
+) -> Grads:
+    r"""Computes gradients of :obj:`inputs` that autograd can differentiate again.
 
     Args:
         function (callable): Gets the inputs and computes the outputs by operations that autograd
-            records, or returns :obj:`None`.
+            records.
         inputs (sequence): Tensors and other values.
         needed (sequence): Which of the inputs need a gradient; the others get :obj:`None`.
         grads (sequence): The gradient of each output.
@@ -34,11 +33,9 @@ def recorded_grads(
     with torch.enable_grad(), without_autocast(grads[0].device.type):
         for i in chosen:  # a tensor that is two of the inputs has two gradients
             values[i] = values[i].view_as(values[i])
-        outputs = function(*values)
-        if outputs is None:
-            return None
+        leaves = [values[i] for i in chosen]
         found = torch.autograd.grad(
-            outputs, [values[i] for i in chosen], grads, create_graph=True, allow_unused=True
+            function(*values), leaves, grads, create_graph=True, allow_unused=True
         )
     out: list[Tensor | None] = [None] * len(values)
     for i, grad in zip(chosen, found, strict=True):
@@ -46,16 +43,13 @@ def recorded_grads(
     return tuple(out)
 
 
-def differentiable(
-    name: str, again: Callable[..., Grads | None] | None = None
-) -> Callable[[Callable], Callable]:
+def differentiable(name: str, again: Callable[..., Grads]) -> Callable[[Callable], Callable]:
     r"""Returns a decorator for the backward method of an autograd function. The method gets the
     saved tensors before the gradients of the outputs and runs without recording gradients.
 
     Where autograd records the backward pass (``create_graph=True``), :obj:`again` takes the place
-    of the method, with the same arguments and operations that autograd records. If there is no such
-    function, or it returns :obj:`None`, differentiating the result raises a RuntimeError that names
-    the operator :obj:`name`. Batches of gradients raise a NotImplementedError.
+    of the method, with the same arguments and operations that autograd records. Batches of
+    gradients raise a NotImplementedError that names the operator :obj:`name`.
     """
 
     def decorate(backward: Callable) -> Callable:
@@ -63,46 +57,23 @@ def differentiable(
         def run(ctx: Any, *grads: Tensor) -> Any:
             refuse_batches(name, grads)
             saved = ctx.saved_tensors  # read once: checkpointing makes them for one reading
-            is_recorded = torch.is_grad_enabled()
-            if is_recorded and again is not None:
-                input_grads = again(ctx, saved, *grads)
-                if input_grads is not None:
-                    return input_grads
+            if torch.is_grad_enabled():
+                return again(ctx, saved, *grads)
             with torch.no_grad():
-                input_grads = backward(ctx, saved, *grads)
-            if not is_recorded:
-                return input_grads
-            return FirstOrder.apply(name, len(input_grads), *input_grads, *grads, *saved)
+                return backward(ctx, saved, *grads)
 
         return run
 
     return decorate
 
 
-class FirstOrder(torch.autograd.Function):
-    r"""Returns the first :obj:`number` of :obj:`tensors`, gradients, unchanged in the forward pass.
-    Differentiating them raises a RuntimeError that names the operator :obj:`name`. The other
-    tensors are those that the gradients depend on: autograd leaves out what leads to none of the
-    tensors whose derivatives it computes."""
-
-    @staticmethod
-    def forward(ctx: Any, name: str, number: int, *tensors: Tensor | None) -> Grads:
-        ctx.name = name
-        return tuple(None if grad is None else grad.view_as(grad) for grad in tensors[:number])
-
-    @staticmethod
-    def backward(ctx: Any, *_grads: Tensor | None) -> NoReturn:
-        raise_second_order(ctx.name)
-
-
 def raise_second_order(name: str) -> NoReturn:
-    r"""Raises a RuntimeError which says that the operator :obj:`name` has first derivatives
-    only."""
+    r"""Raises a RuntimeError which says that the operator :obj:`name` of PyTorch's dispatcher has
+    first derivatives only."""
     raise RuntimeError(
-        f'{name!r} of torch_geometric_lgt has first derivatives only, no gradients of gradients '
-        '(create_graph=True). Where a loss needs them, as gradient penalties and forces do, write '
-        'the attention with torch_geometric_lgt.testing.dense, whose formulas autograd '
-        'differentiates twice, or take finite differences of gradients in float64'
+        f'{name!r} of torch_geometric_lgt has first derivatives only within a mode that watches '
+        'operators, such as FlopCounterMode: compute gradients of gradients (create_graph=True) '
+        'outside of it'
     )
 
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine import operators, plain
-from torch_geometric_lgt.functional._engine.custom_op import reverse_mode_only
 from torch_geometric_lgt.functional._engine.dispatch import is_fused, may_record
 from torch_geometric_lgt.functional.attention.state_checks import check_fit
 from torch_geometric_lgt.functional.inputs import (
@@ -208,7 +207,6 @@ def attend(
     )
     tensors = arguments.pack()
     if may_record(tensors, sources) and arguments.is_plain():
-        reverse_mode_only(*tensors)
         return plain.attend(arguments)
     return operators.attend(arguments)[0]
 

@@ -9,7 +9,7 @@ from torch.nn.functional import logsigmoid
 from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional._engine.custom_op import operator
-from torch_geometric_lgt.functional._engine.features import scaled
+from torch_geometric_lgt.functional._engine.features import largest, scaled
 from torch_geometric_lgt.functional._engine.layout import Nodes, join, split, take
 from torch_geometric_lgt.functional.numerics import (
     chunk_elements,
@@ -180,21 +180,23 @@ def _(arguments: SigmoidArguments, grad, saved):
 
 
 @_sigmoid_attention.formula
-def _(arguments: SigmoidArguments, saved):
+def _(arguments: SigmoidArguments, _saved):
     targets, sources = arguments.targets, arguments.sources
-    outs, totals = [], []
-    queries, tops = (split_graphs(x, targets) for x in (arguments.q, saved.maximum))
+    parts = []
+    queries = split_graphs(arguments.q, targets)
     keys, values = (split_graphs(x, sources) for x in (arguments.k, arguments.v))
-    for q, top, k, v in zip(queries, tops, keys, values, strict=True):
+    for q, k, v in zip(queries, keys, values, strict=True):
         query, key, value = (
             take(x, slice(None)).unflatten(1, (arguments.heads, -1)) for x in (q, k, v)
         )
-        log_weight = logsigmoid(torch.einsum('ihc,jhc->jih', query, key))
+        log_weight = logsigmoid(torch.einsum('ihc,jhc->ihj', query, key))
+        has_keys = log_weight.size(-1) > 0
+        top = largest(log_weight, -1) if has_keys else log_weight.sum(-1, keepdim=True)
         weight = scaled(log_weight, None, top)
-        totals.append(weight.sum(0))
-        out = torch.einsum('jih,jhd->ihd', weight, value) * inverse_of(totals[-1])[..., None]
-        outs.append(out.flatten(1))
-    return join_graphs(outs, targets), join_graphs(totals, targets)
+        total = weight.sum(-1)
+        out = torch.einsum('ihj,jhd->ihd', weight, value) * inverse_of(total)[..., None]
+        parts.append((out.flatten(1), top.squeeze(-1), total))
+    return [join_graphs(results, targets) for results in zip(*parts, strict=True)]
 
 
 @_sigmoid_attention.fake

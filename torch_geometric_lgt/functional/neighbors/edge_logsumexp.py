@@ -5,10 +5,11 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.chunked_map import add_rows, chunked_map
-from torch_geometric_lgt.functional._engine.custom_op import is_eager, reverse_mode_only
+from torch_geometric_lgt.functional._engine.custom_op import is_eager
 from torch_geometric_lgt.functional._engine.second_order import differentiable, recorded_grads
 from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, stored_rows
 from torch_geometric_lgt.functional.numerics import has_kernels
+from torch_geometric_lgt.functional.tracing import is_transformed
 
 
 def edge_logsumexp(
@@ -24,9 +25,8 @@ def edge_logsumexp(
         step (int): The most edges that are computed together without a kernel.
         orders (EdgeOrders): The edges sorted by target and by source, for kernels.
     """
-    if not is_eager((q, k, edge_index)):
+    if is_transformed((q, k)) or not is_eager((q, k, edge_index)):
         return chunked_map(_logsumexp, step, [(q, edge_index[1]), (k, edge_index[0])])
-    reverse_mode_only(q, k)
     with torch.cuda.device_of(q):  # Triton launches on the current device
         return _EdgeLogsumexp.apply(step, q, k, edge_index, *orders)
 
@@ -35,13 +35,14 @@ def _logsumexp(_span: Any, q: Tensor, k: Tensor) -> Tensor:
     return (q + k).logsumexp(-1)
 
 
-def _again(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...] | None:
+def _again(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
     _, q, k, (source, target), *orders = saved
-    needed = ctx.needs_input_grad[1:3]
-    grads = recorded_grads(
-        lambda q, k: (_logsumexp(None, q[target], k[source]),), (q, k), needed, [grad]
-    )
-    return None if grads is None else (None, *grads, *[None] * (1 + len(orders)))
+
+    def run(q: Tensor, k: Tensor) -> tuple[Tensor]:
+        return (_logsumexp(None, q[target], k[source]),)
+
+    grads = recorded_grads(run, (q, k), ctx.needs_input_grad[1:3], [grad])
+    return None, *grads, *[None] * (1 + len(orders))
 
 
 class _EdgeLogsumexp(torch.autograd.Function):
