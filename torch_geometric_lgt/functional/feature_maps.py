@@ -6,6 +6,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 from torch.nn.functional import pad
 from torch_geometric.typing import OptTensor
 
@@ -237,7 +238,7 @@ def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, T
     # powers and squares of numbers in [0, 1]: none overflows or vanishes
     unit = rectified / peak.masked_fill(is_zero, 1)
     raised = unit.pow(power)
-    length, raised_length = (row.norm(dim=-1, keepdim=True) for row in (unit, raised))
+    length, raised_length = (vector_norm(row, dim=-1, keepdim=True) for row in (unit, raised))
     raised_length = raised_length.masked_fill(is_zero, 1)
     direction = raised / raised_length
     feature = direction * length * peak

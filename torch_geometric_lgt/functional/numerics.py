@@ -8,6 +8,7 @@ from torch_geometric_lgt._kernels import missing_for_kernels
 
 FUSED_DEVICES: tuple[str, ...] = () if missing_for_kernels() else ('cuda',)
 GPU_CHUNK_FACTOR, GPU_CHUNK_ELEMENTS = 1024, 1 << 28
+COMPLETE_DEVICES = ('cpu', 'cuda', 'meta')
 
 
 def has_kernels(x: Tensor) -> bool:
@@ -32,6 +33,23 @@ def memory_elements(device: torch.device) -> int:
     if device.type != 'cuda':
         return 1 << 25
     return torch.cuda.get_device_properties(device).total_memory // (64 * 4)
+
+
+def is_complete(device: torch.device) -> bool:
+    r"""Returns whether PyTorch has numbers in double precision and products of CSR matrices on a
+    device. CPUs and CUDA GPUs have both. All other devices, such as ``'mps'`` and ``'xpu'``, are
+    taken to have neither."""
+    return device.type in COMPLETE_DEVICES
+
+
+def complete_device(device: torch.device) -> torch.device:
+    r"""Returns :obj:`device`, or the CPU if :obj:`device` is not :meth:`is_complete`."""
+    return device if is_complete(device) else torch.device('cpu')
+
+
+def widest_dtype(device: torch.device) -> torch.dtype:
+    r"""Returns float64, or float32 for a device that is not :meth:`is_complete`."""
+    return torch.double if is_complete(device) else torch.float
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt.functional.numerics import complete_device, widest_dtype
 
 
 def gaussian_projection(
@@ -37,7 +38,7 @@ def gaussian_projection(
             its device. (default: :obj:`None`, the global generator)
 
     Returns:
-        ``[M, C]`` in float64
+        ``[M, C]`` in float64, on the CPU if the device of the random numbers has no float64
 
     Raises:
         ValueError: If a size is not positive, :obj:`geometry` is unknown, or :obj:`channels` is 1
@@ -64,12 +65,7 @@ def gaussian_projection(
         raise ValueError(
             "'geometry' = 'simplex' needs at least 2 channels (got 1); use 'orthogonal'"
         )
-    draw = partial(
-        torch.randn,
-        dtype=torch.float64,
-        generator=generator,
-        device=None if generator is None else generator.device,
-    )
+    draw = partial(_draw, generator)
     if geometry == 'positive':
         return draw(num_features, channels)
     blocks = []
@@ -81,6 +77,14 @@ def gaussian_projection(
         norms = draw(channels, channels).norm(dim=1, keepdim=True)
         blocks.append((directions * norms)[: num_features - start])
     return torch.cat(blocks)
+
+
+def _draw(generator: torch.Generator | None, *size: int) -> Tensor:
+    r"""Draws standard normal numbers of the shape :obj:`size`, in float64. A device without float64
+    draws numbers in float32, which are then copied to the CPU."""
+    device = torch.get_default_device() if generator is None else generator.device
+    numbers = torch.randn(size, dtype=widest_dtype(device), generator=generator, device=device)
+    return numbers.to(complete_device(device), torch.double)
 
 
 def simplex_rows(m: int, device: torch.device | None = None) -> Tensor:

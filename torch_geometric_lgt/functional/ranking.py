@@ -6,6 +6,7 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 from torch.nn.functional import normalize
 
 from torch_geometric_lgt._arguments import check_choice
@@ -74,7 +75,7 @@ def rule_bits(rule: str | float) -> Tensor:
     another floating-point dtype does not round it."""
     rule = checked_rule(rule)
     exponent = {'inner': math.nan, 'cosine': 0.0}[rule] if isinstance(rule, str) else rule
-    return torch.tensor(exponent, dtype=torch.float64).view(torch.int64)
+    return torch.tensor(exponent, dtype=torch.float64, device='cpu').view(torch.int64)
 
 
 def rule_of(bits: Tensor) -> str | float:
@@ -111,7 +112,7 @@ def item_factor(rule: str | float, items: Tensor, degree: Tensor | None = None) 
     """
     items = items.to(compute_dtype(items.dtype))
     if rule == 'inner':
-        return items.norm(dim=1).clamp(min=SHORTEST)
+        return vector_norm(items, dim=1).clamp(min=SHORTEST)
     if isinstance(rule, str):
         return torch.ones_like(items[:, 0])
     factor = cast(Tensor, degree).clamp(min=1).to(items.dtype) ** rule

@@ -4,6 +4,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch._C._functorch import is_legacy_batchedtensor
+from torch.linalg import vector_norm
 
 from torch_geometric_lgt.functional.numerics import has_kernels
 from torch_geometric_lgt.functional.tracing import is_transformed, is_watched
@@ -27,7 +28,7 @@ def unit_rows(x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tens
 
 def unit_rows_formula(x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     r"""Computes the results of :meth:`unit_rows` by operations that autograd records."""
-    length = x.norm(dim=-1, keepdim=True, dtype=dtype).to(x.dtype)
+    length = vector_norm(x, dim=-1, keepdim=True, dtype=dtype).to(x.dtype)
     length = length.masked_fill(length == 0, torch.inf)
     inverse = length.reciprocal()
     if x.size(-1) == 1:  # x / length is exactly a sign

@@ -10,6 +10,7 @@ from torch_geometric_lgt.functional.neighbors.node_sampling import (
     attention_distance,
     largest_per_graph,
 )
+from torch_geometric_lgt.functional.numerics import complete_device
 from torch_geometric_lgt.transforms._stores import (
     check_edge_type,
     check_name,
@@ -97,10 +98,12 @@ class AttentionNodeSampling(BaseTransform):
         nodes, edge_store = homogeneous(data, self.edge_type)
         num_nodes = num_nodes_of(nodes)
         edges = edges_of(edge_store, num_nodes, num_nodes)
-        distance = attention_distance(edges, num_nodes, self.measure, self.neighbors)
-        nodes[self.attr_name] = largest_per_graph(
-            distance.to(edges.device), nodes.get('batch'), self.factor
-        )
+        device = complete_device(edges.device)  # close distances differ in double precision only
+        distance = attention_distance(edges.to(device), num_nodes, self.measure, self.neighbors)
+        batch = nodes.get('batch')
+        batch = None if batch is None else batch.to(device)
+        mask = largest_per_graph(distance, batch, self.factor)
+        nodes[self.attr_name] = mask.to(edges.device)
         split_in_batch(data, nodes, self.attr_name)
         return data
 

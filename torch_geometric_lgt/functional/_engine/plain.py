@@ -24,6 +24,7 @@ from torch_geometric_lgt.functional._engine.ratio import ratio
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
+    is_complete,
     without_autocast,
 )
 from torch_geometric_lgt.functional.segment import Segments
@@ -191,8 +192,7 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
             _evaluate(inputs, _converted(places.take(inputs.x)), inputs.heads), num_graphs
         )
         x = places.without_repeated(x, inputs.heads)
-        # sums of many squares; not every device has double precision
-        dtype = None if x.device.type == 'mps' else torch.double
+        dtype = torch.double if is_complete(x.device) else None  # of sums of many squares
         x = _joined(to_unit_rows(x.flatten(1), dtype).view(x.shape), num_graphs)
     x = x if places.of_node is None else x.index_select(0, places.of_node)
     return replace(inputs, x=x, weight=None, bias=None)

@@ -20,7 +20,7 @@ from torch_geometric_lgt.functional.attention.state import (
 )
 from torch_geometric_lgt.functional.attention.state_checks import check_readable
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, value_input
-from torch_geometric_lgt.functional.numerics import compute_dtype, without_autocast
+from torch_geometric_lgt.functional.numerics import compute_dtype, is_complete, without_autocast
 from torch_geometric_lgt.functional.segment import Segments, count_graphs
 from torch_geometric_lgt.functional.tracing import is_exporting
 
@@ -248,7 +248,7 @@ def _products_take_less(inputs: KernelInput, values: LinearInput | None, nodes: 
         return False
     if values is not None and (values.weight is None or values.x is not inputs.x):
         return False
-    if inputs.x.dtype == torch.double or inputs.x.device.type == 'mps':  # no double precision
+    if inputs.x.dtype == torch.double or not is_complete(inputs.x.device):
         return False
     width, channels = inputs.x.size(1), inputs.channels()
     widest = channels if values is None else max(channels, values.channels(inputs.heads))

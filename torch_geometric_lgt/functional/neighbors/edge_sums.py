@@ -8,7 +8,12 @@ from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import Rows
-from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype, has_kernels
+from torch_geometric_lgt.functional.numerics import (
+    chunk_elements,
+    compute_dtype,
+    has_kernels,
+    is_complete,
+)
 
 CHUNK_ELEMENTS = 1 << 20
 
@@ -26,6 +31,8 @@ def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
 
         return fused_edges.edge_sums(x, *rows, weight)
     weight = weight if rows.order is None else weight[rows.order]
+    if not is_complete(x.device):
+        return _added(x, rows, weight)
     hide_csr_warning()
     dtype = compute_dtype(x.dtype)
     shape = (num_targets, x.size(0))
@@ -43,6 +50,21 @@ def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
         )
         out.append(matrix @ part.contiguous())
     return (torch.cat(out, 1) if heads > 1 else out[0]).to(x.dtype)
+
+
+def _added(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
+    r"""Computes the result of :meth:`sums` without a sparse matrix, some edges at a time. The
+    weights :obj:`weight` ``[E, H]`` are in the order of :obj:`rows`."""
+    dtype, heads = compute_dtype(x.dtype), weight.size(1)
+    out = x.new_zeros((rows.pointer.numel() - 1, x.size(1)), dtype=dtype)
+    edges = torch.stack([rows.source, torch.repeat_interleave(rows.pointer.diff())])
+    start = 0
+    for source, target in _chunks(x, edges):
+        stop = start + source.numel()
+        values = _by_head(x.index_select(0, source).to(dtype), heads)
+        out.index_add_(0, target, (values * weight[start:stop, :, None].to(dtype)).flatten(1))
+        start = stop
+    return out.to(x.dtype)
 
 
 @functools.cache

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.functional.neighbors.jaccard import jaccard_of, neighborhoods
+from torch_geometric_lgt.functional.numerics import widest_dtype
 from torch_geometric_lgt.functional.segment import node_to_graph, segments
 from torch_geometric_lgt.typing import Adj
 
@@ -44,7 +45,7 @@ def attention_distance(
             (:obj:`"all"`). (default: :obj:`"in"`)
 
     Returns:
-        ``[N]`` in float64
+        ``[N]`` in float64, or in float32 on a device without float64
 
     Raises:
         ValueError: If :obj:`measure` or :obj:`neighbors` is unknown, or a node does not exist.
@@ -70,7 +71,7 @@ def attention_distance(
     out = np.full(num_nodes, -np.inf)
     mean = np.add.reduceat(index, first) / degree[filled]
     out[filled] = np.round(top - mean - np.log(degree[filled]), 12)
-    return torch.from_numpy(out).to(edges.device)
+    return torch.from_numpy(out).to(edges.device, widest_dtype(edges.device))
 
 
 def largest_per_graph(score: Tensor, batch: Tensor | None, factor: float) -> Tensor:

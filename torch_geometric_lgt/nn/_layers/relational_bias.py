@@ -12,7 +12,7 @@ from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import first_hop, hops, weighted_hop
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import degree_pair, symmetric_weight
-from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.numerics import compute_dtype, widest_dtype
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.nn._layers.input_checks import is_hop_list
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum, explained_edges
@@ -193,7 +193,8 @@ class RelationalBias(torch.nn.Module):
             )
         edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
         mask = cast(Tensor, explained_edges(self.neighbor_sum, edges.size(1)))
-        weight = torch.ones_like(mask, dtype=torch.double) if weight is None else weight
+        if weight is None:
+            weight = torch.ones_like(mask, dtype=widest_dtype(mask.device))
         pairs, weight = self.weighted_hop(edges, num_src, weight)
         mask = torch.cat([mask, mask.new_ones(pairs.size(1) - edges.size(1))])
         return [sorted_edges(pairs, num_src, num_dst, True, weight)], mask
