@@ -103,7 +103,10 @@ def state_of_all_keys(
     other = context.states[number]
     fix = '; give states that attention_memory of this model builds'
     check_mergeable(f'states[{number}]', other, state, fix)
-    return other.merge(state).to(state.sums.dtype)
+    device, dtype = state.sums.device, state.sums.dtype
+    if other.sums.device != device:  # the device lacks the double precision of a memory
+        state = state.to(other.sums.device)
+    return other.merge(state).to(device, dtype)
 
 
 def with_state(attention: Any) -> Any:

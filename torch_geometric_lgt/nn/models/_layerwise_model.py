@@ -174,8 +174,8 @@ class LayerwiseModel(StreamedModel):
         edges = self.layer_edges(part.to(device))
         if not self.takes_pairs or degree is None:
             return GraphContext(edges)
-        out_degree = degree[part.n_id, 0].to(device)
-        in_degree = degree[part.nodes, 1].to(device)
+        out_degree = to_device(degree[part.n_id, 0], device)
+        in_degree = to_device(degree[part.nodes, 1], device)
         return GraphContext(edges, degree=(out_degree, in_degree))
 
     def layer_edges(self, part: Part) -> Edges:

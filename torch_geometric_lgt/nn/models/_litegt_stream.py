@@ -62,4 +62,4 @@ def _stream_layer(model: 'LiteGT', stream: Stream, index: int, inputs: list[Tens
 
 
 def _moved(x: Tensor | None, device: torch.device) -> Tensor | None:
-    return None if x is None else x.to(device)
+    return None if x is None else to_device(x, device)

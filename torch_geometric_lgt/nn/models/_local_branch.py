@@ -115,8 +115,11 @@ def _stream_local_layer(
     def rows(part: Part) -> Tensor:
         x_src = stream.node_values('x', part.n_id) if x is None else x[part.n_id]
         x_src = x_src.to(weight.device, weight.dtype)
-        edges = part.edge_index if degree is None else gcn_matrix(part, degree, dtype)
-        inputs = index, x_src, edges.to(weight.device), part.size
+        if degree is None:
+            edges = part.edge_index.to(weight.device)
+        else:
+            edges = gcn_matrix(part, degree, dtype, weight.device)
+        inputs = index, x_src, edges, part.size
         if not reads_init:
             return gnn.inference_per_layer(*inputs)
         return gnn.inference_per_layer(*inputs, to_device(x_0[part.nodes], weight.device))

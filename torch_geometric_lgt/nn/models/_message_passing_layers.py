@@ -7,9 +7,11 @@ from typing import Any
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
+from torch.linalg import vector_norm
 from torch.nn import Module
 
 from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt.functional.numerics import widest_dtype
 from torch_geometric_lgt.nn._layers.input_checks import check_output
 from torch_geometric_lgt.nn.models._message_input import name_of, named_arguments, takes
 from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv
@@ -238,9 +240,10 @@ def check_one_hop(conv: Module, channels: int, edge_channels: int, like: Tensor)
     for num_nodes, num_edges in ((6, edges.size(1)), (3, 2)):
         features = None if edge_attr is None else edge_attr[:num_edges]
         arguments = named_arguments(conv, like.dtype, None, features)
-        outs.append(conv(x[:num_nodes], edges[:, :num_edges], **arguments)[0].double())
+        out = conv(x[:num_nodes], edges[:, :num_edges], **arguments)[0]
+        outs.append(out.to(widest_dtype(out.device)))
     whole, part = outs
-    if bool((whole - part).norm() > 0.01 * whole.norm()):
+    if bool(vector_norm(whole - part) > 0.01 * vector_norm(whole)):
         raise ValueError(
             "'conv' must be 'GCNConv', by name, or a layer whose output at a node depends on the "
             f'node and its neighbours only, to be evaluated in parts (got {conv})'

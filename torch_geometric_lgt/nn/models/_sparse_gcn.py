@@ -19,7 +19,7 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import (
     symmetric_weight,
     weight_of_degrees,
 )
-from torch_geometric_lgt.functional.numerics import without_autocast
+from torch_geometric_lgt.functional.numerics import complete_device, without_autocast
 from torch_geometric_lgt.nn._layers.neighbor_sum import explained_edges
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes
 from torch_geometric_lgt.nn.models._graph_context import Degree
@@ -62,7 +62,8 @@ class SparseGCNConv(GCNConv):
         if isinstance(edge_index, Tensor) and edge_index.layout == torch.sparse_csr:
             h = self.lin(x)
             with without_autocast(x.device.type):
-                out = (edge_index @ h.to(edge_index.dtype)).to(h.dtype)
+                product = edge_index @ h.to(edge_index.device, edge_index.dtype)
+                out = product.to(h.device, h.dtype)
             return out if self.bias is None else out + self.bias
         if not isinstance(edge_index, GCNEdges):
             return super().forward(x, edge_index, edge_weight)
@@ -261,10 +262,11 @@ def gcn_degree_edges(part: Part) -> tuple[Tensor, Tensor]:
     return _edges_with_loops(part, torch.double)
 
 
-def gcn_matrix(part: Part, degree: Tensor, dtype: torch.dtype) -> Tensor:
+def gcn_matrix(part: Part, degree: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     r"""Returns GCN's normalised weights of the edges into :obj:`part`, with self loops, as a sparse
     CSR matrix ``[n, n + S]`` of :obj:`dtype`: targets are rows, and the sources ``part.n_id`` are
-    columns. A CPU has no products of sparse matrices in half precision.
+    columns. The matrix is on :obj:`device`, or on the CPU if that has no products of CSR matrices.
+    A CPU has no products of sparse matrices in half precision.
 
     The tensor :obj:`degree` ``[N, 2]`` has the out- and in-degrees of all nodes, with self
     loops."""
@@ -275,4 +277,4 @@ def gcn_matrix(part: Part, degree: Tensor, dtype: torch.dtype) -> Tensor:
     shape = part.size, num_src
     hide_csr_warning()
     matrix = torch.sparse_coo_tensor(edges.flip(0), weight, shape, check_invariants=False)
-    return matrix.to_sparse_csr()
+    return matrix.to_sparse_csr().to(complete_device(device))

@@ -42,7 +42,8 @@ class AttentionMemory:
 
     Attributes:
         states (list): The :class:`~torch_geometric_lgt.functional.AttentionState` of all nodes in
-            each layer, in double precision.
+            each layer, in double precision: on the device of the model, or on the CPU if that
+            device has no double precision.
         inputs (list): The input ``[N, F]`` of each layer, on the CPU.
 
     Example:
@@ -169,7 +170,7 @@ class AttentionMemory:
         Args:
             path (str or Path): The file.
             model (torch.nn.Module): A model with the same layers and settings as that of the
-                memory. The states are placed on its device.
+                memory. The states are placed on its device, as those of a new memory.
 
         Raises:
             FileNotFoundError: If the file does not exist.

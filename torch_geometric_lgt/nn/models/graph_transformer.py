@@ -58,7 +58,7 @@ from torch_geometric_lgt.nn.models._sparse_gcn import (
     gcn_matrix,
     is_sparse_gcn,
 )
-from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, to_device
 from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
 from torch_geometric_lgt.typing import Adj, PairTensor
 
@@ -504,12 +504,12 @@ class GraphTransformer(LayerwiseModel):
         weight = reference(self.lin_in)
         conv = self.conv
         if degree is not None:
-            matrix = gcn_matrix(part, degree, compute_dtype(weight.dtype)).to(weight.device)
+            matrix = gcn_matrix(part, degree, compute_dtype(weight.dtype), weight.device)
             return GraphContext(MessageInput(matrix, {}))
         edge_attr = stream.edge_values('edge_attr', part) if self.edge_channels > 0 else None
         check_edge_attr(edge_attr, part.edge_index.size(1), self.edge_channels)
         part = part.to(weight.device)
-        edge_attr = None if edge_attr is None else edge_attr.to(weight.device)
+        edge_attr = None if edge_attr is None else to_device(edge_attr, weight.device)
         arguments = named_arguments(conv, weight.dtype, part.edge_weight, edge_attr)
         return GraphContext(MessageInput(part.edge_index, arguments))
 

@@ -7,11 +7,13 @@ from torch import Tensor
 from torch.nn import ModuleList
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.numerics import complete_device
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 
 
 def frozen_double(convs: ModuleList) -> ModuleList:
-    r"""Copies the layers :obj:`convs` in double precision, with constant parameters."""
+    r"""Copies the layers :obj:`convs` in double precision, with constant parameters. The copies are
+    on the device of the layers, or on the CPU if that device has no double precision."""
     # deepcopy refuses tensors that are no leaves: weights that pruning or parametrisations
     # compute in each call
     computed = [
@@ -21,7 +23,9 @@ def frozen_double(convs: ModuleList) -> ModuleList:
         if isinstance(value, Tensor) and not value.is_leaf
     ]
     copies = copy.deepcopy(convs, {id(value): value.detach() for value in computed})
-    return copies.double().requires_grad_(False)
+    for conv in copies:
+        conv.to(complete_device(reference(conv).device), torch.double)
+    return copies.requires_grad_(False)
 
 
 @torch.no_grad()

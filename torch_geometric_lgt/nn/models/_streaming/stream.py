@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
+from torch_geometric_lgt.functional.numerics import widest_dtype
 from torch_geometric_lgt.nn.models._streaming.keys import graph_key, model_key
 from torch_geometric_lgt.nn.models._streaming.workspace import RESULT, Workspace
 
@@ -57,7 +58,7 @@ class Part(NamedTuple):
     def to(self, device: torch.device) -> 'Part':
         r"""Returns the part with :obj:`edge_index` and :obj:`edge_weight` on :obj:`device`; ids
         stay where they are."""
-        weight = None if self.edge_weight is None else self.edge_weight.to(device)
+        weight = None if self.edge_weight is None else to_device(self.edge_weight, device)
         return self._replace(edge_index=self.edge_index.to(device), edge_weight=weight)
 
 
@@ -361,8 +362,11 @@ def evaluation(model: Module) -> Iterator[Module]:
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    r"""Copies the tensor :obj:`x` to :obj:`device`. Copies from the CPU to a GPU use pinned memory
-    and do not block, so that the CPU prepares the next part meanwhile."""
+    r"""Copies the tensor :obj:`x` to :obj:`device`. Copies from the CPU to a CUDA GPU use pinned
+    memory and do not block, so that the CPU prepares the next part meanwhile. Numbers in float64
+    become float32 on a device that has no float64."""
+    if x.dtype == torch.double:
+        x = x.to(widest_dtype(device))
     if device.type != 'cuda' or x.is_cuda:
         return x.to(device)
     return x.pin_memory().to(device, non_blocking=True)
