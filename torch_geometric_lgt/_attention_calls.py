@@ -18,6 +18,7 @@ from torch_geometric_lgt._multihead_calls import self_attention_call
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees
+from torch_geometric_lgt.functional.numerics import widest_dtype
 from torch_geometric_lgt.functional.segment import node_to_graph
 from torch_geometric_lgt.nn import DegreeMaskedAttention
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
@@ -83,6 +84,11 @@ class AttentionCall:
     def num_targets(self) -> int:
         return self.x_dst.size(0)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        r"""Returns the dtype of weights and values, the widest of the device."""
+        return widest_dtype(self.x_dst.device)
+
     def rows(self, targets: Tensor) -> AttentionRows:
         r"""Reads the attention weights of the nodes :obj:`targets` ``[S]``. Targets without a
         candidate are left out.
@@ -112,15 +118,15 @@ class AttentionCall:
         if layer.lin_query is None:
             return None
         scales = layer.query_scales()
-        scale = torch.tensor(scales, dtype=torch.double, device=self.x_dst.device)[:, None]
+        scale = torch.tensor(scales, dtype=self.dtype, device=self.x_dst.device)[:, None]
         p_src, p_dst = position_pair(self.arguments.get('position'))
         q = layer.lin_query(self.x_dst if p_dst is None else p_dst)
         k = layer.lin_key(self.x_src if p_src is None else p_src)
-        q, k = (part.double().unflatten(1, (len(scales), -1)) * scale for part in (q, k))
+        q, k = (part.to(self.dtype).unflatten(1, (len(scales), -1)) * scale for part in (q, k))
         return q, k
 
     def _values(self, x: Tensor) -> Tensor:
-        return self.layer.project_values(x).double().unflatten(1, (self.layer.heads, -1))
+        return self.layer.project_values(x).to(self.dtype).unflatten(1, (self.layer.heads, -1))
 
     def _node_rows(self, targets: Tensor) -> AttentionRows:
         r"""Reads the weights of :obj:`targets` ``[S]`` for all nodes.
@@ -139,10 +145,10 @@ class AttentionCall:
         degree = self._degree()
         mask = None
         weight = self._scores(edge_index=pairs, degree=degree)
-        weight = weight.view(*is_candidate.shape, layer.heads).double()
+        weight = weight.view(*is_candidate.shape, layer.heads).to(self.dtype)
         if isinstance(layer, DegreeMaskedAttention):
             mask_src, mask_dst = layer.mask_weights(self.arguments['x'], degree, None)
-            mask = mask_dst[targets].double() @ mask_src.double().t()
+            mask = mask_dst[targets].to(self.dtype) @ mask_src.to(self.dtype).t()
         value = self._values(self.x_src)
         is_self = targets[:, None] == sources if self.x_src is self.x_dst else None
         if is_self is None and getattr(layer, 'self_term', False):
@@ -167,8 +173,10 @@ class AttentionCall:
         sources, ends = edges[:, is_sampled]
         is_candidate = targets[:, None] == ends
         is_self = is_candidate & (sources == ends) if self.x_src is self.x_dst else None
-        weight = self._scores()[is_sampled].double() * is_candidate[..., None]
-        mask = None if edge_weight is None else is_candidate * edge_weight[is_sampled].double()
+        weight = self._scores()[is_sampled].to(self.dtype) * is_candidate[..., None]
+        mask = None
+        if edge_weight is not None:
+            mask = is_candidate * edge_weight[is_sampled].to(self.dtype)
         value = self._values(self.x_src)[sources]
         return AttentionRows(targets, sources, is_candidate, weight, value, is_self, mask)
 

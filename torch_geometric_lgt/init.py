@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from scipy.cluster.vq import kmeans2
 from torch import Tensor
+from torch.linalg import vector_norm
 from torch.nn import Module
 
 from torch_geometric_lgt._arguments import check_whole
@@ -142,9 +143,9 @@ def _start(call: AttentionCall, sharpness: float, seed: int) -> None:
         layer.lin_key.bias.sub_(_keys(call).mean(0))
     layer.lin_query.load_state_dict(layer.lin_key.state_dict())
     keys = _keys(call).unflatten(1, (layer.heads, -1))
-    norm = keys.norm(dim=-1)
+    norm = vector_norm(keys, dim=-1)
     for head in range(layer.heads):
-        directions = (keys[:, head] / norm[:, head, None])[norm[:, head] > 0]
+        directions = (keys[:, head] / norm[:, head, None])[norm[:, head] > 0].cpu()
         num_different = directions.unique(dim=0).size(0)
         if num_different < phi.num_features:
             raise ValueError(
@@ -157,7 +158,8 @@ def _start(call: AttentionCall, sharpness: float, seed: int) -> None:
 
 
 def _keys(call: AttentionCall) -> Tensor:
-    r"""Computes the keys ``[N, H * C]`` of a layer with a feature map in float64."""
+    r"""Computes the keys ``[N, H * C]`` of a layer with a feature map, in the widest dtype of its
+    device."""
     _, keys = cast(tuple[Tensor, Tensor], call.queries_and_keys())
     return keys.flatten(1)
 
@@ -171,7 +173,5 @@ def _centres(directions: Tensor, num_groups: int, seed: int) -> Tensor:
         rows = slice(None)
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'One of the clusters is empty')  # it stays where it was
-        centres, _ = kmeans2(
-            directions.cpu().numpy()[rows], num_groups, STEPS, minit='++', rng=generator
-        )
+        centres, _ = kmeans2(directions.numpy()[rows], num_groups, STEPS, minit='++', rng=generator)
     return torch.nn.functional.normalize(torch.from_numpy(centres), dim=1)
