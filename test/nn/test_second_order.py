@@ -8,6 +8,7 @@ from constants import BY_OPERATORS
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import MessagePassing
 
+from torch_geometric_lgt.functional import AttentionState, kernel_attention, linear_attention
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
     DegreeMaskedAttention,
@@ -119,6 +120,63 @@ def test_first_gradients_that_autograd_records_are_the_same(name, is_small, cons
         for again in (False, True)
     )
     torch.testing.assert_close(recorded, plain, rtol=1e-9, atol=1e-11)
+
+
+EMPTY = {
+    'no nodes': ((0, 0), None),
+    'no graphs': ((0, 0), 0),
+    'no keys': ((0, 4), None),
+    'no queries': ((4, 0), None),
+    'empty graphs': ((5, 4), 6),
+}
+EMPTY_CALLS = {
+    'softmax': lambda q, k, *rest: kernel_attention(q, k, k, 'softmax', q.new_ones(6, 3), *rest),
+    'fourier': lambda q, k, *rest: kernel_attention(q, k, k, 'fourier', q.new_ones(6, 3), *rest),
+    'state': lambda q, k, batch, sizes: AttentionState.from_keys(
+        k, k, 'fourier', q.new_ones(6, 3), batch and batch[0], sizes
+    ).read(q, 'fourier', q.new_ones(6, 3), batch and batch[1]),
+    'linear': lambda q, k, *rest: linear_attention(q, k, k, *rest),
+    'self value': lambda q, k, *rest: linear_attention(q, k, k, *rest, self_value=q),
+}
+
+
+@SIZES
+@pytest.mark.parametrize('sizes', EMPTY)
+@pytest.mark.parametrize('name', EMPTY_CALLS)
+def test_second_derivatives_where_graphs_or_nodes_are_missing(name, sizes, is_small, constants):
+    """Only the first derivatives had these cases."""
+    if not is_small:
+        constants(plain_elements=BY_OPERATORS)
+    (num_keys, num_queries), num_graphs = EMPTY[sizes]
+    batch = None
+    if num_graphs is not None:
+        batch = torch.tensor([4, 1, 1, 4, 4])[:num_keys], torch.tensor([1, 0, 0, 4])[:num_queries]
+    q, k = (torch.randn(n, 2, 3, dtype=torch.double) for n in (num_queries, num_keys))
+
+    def loss(q, k):
+        return EMPTY_CALLS[name](q, k, batch, num_graphs).square().sum()
+
+    leaves = q.clone().requires_grad_(), k.clone().requires_grad_()
+    plain = torch.autograd.grad(loss(*leaves), leaves)
+    grads = torch.autograd.grad(loss(*leaves), leaves, create_graph=True)
+    sum(grad.square().sum() / 2 for grad in grads).backward()
+    gradients = torch.func.grad(loss, (0, 1))
+    found, products = torch.func.jvp(gradients, (q, k), plain)  # gradients, and the Hessian's
+    torch.testing.assert_close((grads, found), (plain, plain), rtol=1e-9, atol=1e-11)
+    seconds = tuple(leaf.grad for leaf in leaves)
+    torch.testing.assert_close(seconds, products, rtol=1e-9, atol=1e-11)
+
+
+def test_small_graphs_beside_a_large_one_are_not_padded(constants):
+    """Each graph took the memory of the largest."""
+    constants(plain_elements=BY_OPERATORS)
+    sizes = torch.tensor([300, *[1] * 100])
+    x, saved = torch.randn(400, 6, requires_grad=True), []
+    batch = torch.arange(101).repeat_interleave(sizes)
+    out = KernelAttentionConv(6, 8)(x, batch=batch).sum()
+    with torch.autograd.graph.saved_tensors_hooks(lambda y: saved.append(y) or y, lambda y: y):
+        torch.autograd.grad(out, x, create_graph=True)
+    assert max(y.numel() for y in saved) < 101 * 300
 
 
 def test_a_penalty_of_gradients_reaches_parameters_of_the_input(constants):

@@ -53,6 +53,8 @@ def to_unit_rows(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     :mod:`torch.func` take single operations; rows are divided by their largest entry first, so that
     no product in it overflows."""
     if torch.compiler.is_compiling() or is_transformed((x,)):
+        if x.size(-1) == 0:
+            return x
         peak = x.detach().abs().amax(-1, keepdim=True)
         return unit_rows_formula(x / peak.masked_fill(peak == 0, 1), dtype)[0]
     return cast(tuple[Tensor, Tensor], UnitRows.apply(x, dtype))[0]

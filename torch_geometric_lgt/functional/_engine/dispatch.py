@@ -142,6 +142,24 @@ def is_plain(
     return True
 
 
+def are_alike(
+    queries: KernelInput, keys: KernelInput, channels: int, targets: Segments, sources: Segments
+) -> bool:
+    r"""Returns whether formulas that autograd records may take each graph as one of the size of the
+    largest: if this at most doubles the nodes, or if all features are then at most
+    :meth:`plain_elements` numbers. There must be nodes. The arguments are those of
+    :meth:`is_plain`."""
+    size = keys.heads * max(keys.num_features(), channels * keys.rank())
+    for inputs, nodes in ((queries, targets), (keys, sources)):
+        num_nodes, num_graphs = inputs.x.shape[0], nodes.sizes.shape[0]
+        if num_nodes == 0:
+            return False
+        padded = num_nodes if num_graphs == 1 else int(nodes.sizes.max()) * num_graphs
+        if padded > max(2 * num_nodes, plain_elements(keys, channels) // size):
+            return False
+    return True
+
+
 def plain_elements(keys: KernelInput, channels: int) -> int:
     r"""Returns the most features that formulas which autograd records may have. On a GPU a step
     takes some seven times the memory of its features, which are at most :meth:`memory_elements`.

@@ -131,7 +131,8 @@ def _centres(arguments: CentreArguments) -> Tensor:
 def _(arguments: CentreArguments, _saved):
     x = arguments.x.to(compute_dtype(arguments.x.dtype))
     parts = split_graphs(x, arguments.nodes)
-    return (torch.stack([part.sum(0) / max(part.size(0), 1) for part in parts]),)
+    means = [part.sum(0, keepdim=True) / max(part.size(0), 1) for part in parts]
+    return (torch.cat([x.new_zeros(0, x.size(1)), *means]),)
 
 
 @_centres.fake
@@ -174,7 +175,9 @@ def _(arguments: GramArguments, grad, _saved):
 @_gram.formula
 def _(arguments: GramArguments, _saved):
     x, centre = arguments.x.double(), arguments.centre.double()
-    return (torch.stack([rows.t() @ rows for rows in _graph_rows(x, centre, arguments.nodes)]),)
+    rows = _graph_rows(x, centre, arguments.nodes)
+    width = x.size(1) + 1
+    return (torch.cat([x.new_zeros(0, width, width), *((row.t() @ row)[None] for row in rows)]),)
 
 
 @_gram.fake
@@ -250,7 +253,7 @@ def _(arguments: RatioArguments, _saved):
     centre, heads = arguments.centre, arguments.denominator.size(2)
     maps = (part.to(centre.dtype) for part in (arguments.numerator, arguments.denominator))
     rows = _graph_rows(arguments.x.to(centre.dtype), centre, arguments.nodes)
-    parts = []
+    parts = [centre.new_zeros(0, arguments.numerator.size(2))]  # the result without graphs
     for row, above, below, least in zip(rows, *maps, arguments.least, strict=True):
         inverse = inverse_of(without_cancellation(row @ below, least))
         value = (row @ above).unflatten(1, (heads, -1))

@@ -3,7 +3,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
-from torch_geometric_lgt.functional._engine.dispatch import has_formula, is_plain
+from torch_geometric_lgt.functional._engine.dispatch import are_alike, has_formula, is_plain
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
@@ -55,3 +55,9 @@ class AttendArguments(Arguments):
     def has_formula(self) -> bool:
         r"""Returns whether autograd can record the attention (:meth:`dispatch.has_formula`)."""
         return has_formula(self.queries, self.keys)
+
+    def are_alike(self) -> bool:
+        r"""Returns whether the graphs have about as many nodes as each other
+        (:meth:`dispatch.are_alike`)."""
+        channels = self.values.channels(self.keys.heads)
+        return are_alike(self.queries, self.keys, channels, self.targets, self.sources)

@@ -27,6 +27,9 @@ def recorded_grads(
         inputs (sequence): Tensors and other values.
         needed (sequence): Which of the inputs need a gradient; the others get :obj:`None`.
         grads (sequence): The gradient of each output.
+
+    Returns:
+        The gradients, 0 for inputs that no output depends on
     """
     values = list(inputs)
     chosen = [i for i, is_needed in enumerate(needed) if is_needed]
@@ -34,9 +37,15 @@ def recorded_grads(
         for i in chosen:  # a tensor that is two of the inputs has two gradients
             values[i] = values[i].view_as(values[i])
         leaves = [values[i] for i in chosen]
-        found = torch.autograd.grad(
-            function(*values), leaves, grads, create_graph=True, allow_unused=True
-        )
+        results = zip(function(*values), grads, strict=True)
+        pairs = [(result, grad) for result, grad in results if result.requires_grad]
+        if pairs:
+            outputs, grads = zip(*pairs, strict=True)
+            found = torch.autograd.grad(
+                outputs, leaves, grads, create_graph=True, materialize_grads=True
+            )
+        else:  # nodes or graphs are missing
+            found = [leaf.masked_fill(leaf.new_ones((), dtype=torch.bool), 0) for leaf in leaves]
     out: list[Tensor | None] = [None] * len(values)
     for i, grad in zip(chosen, found, strict=True):
         out[i] = grad

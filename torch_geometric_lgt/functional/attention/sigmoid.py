@@ -182,7 +182,7 @@ def _(arguments: SigmoidArguments, grad, saved):
 @_sigmoid_attention.formula
 def _(arguments: SigmoidArguments, _saved):
     targets, sources = arguments.targets, arguments.sources
-    parts = []
+    parts = [tuple(result[:0] for result in _empty(arguments))]  # the results without graphs
     queries = split_graphs(arguments.q, targets)
     keys, values = (split_graphs(x, sources) for x in (arguments.k, arguments.v))
     for q, k, v in zip(queries, keys, values, strict=True):
