@@ -51,6 +51,10 @@ CALLS = {
         lambda layer, x: layer(x, batch=BATCH),
     ),
     'degree': (DegreeMaskedAttention(6), lambda layer, x: layer(x, edge_index=EDGES)),
+    'relational': (
+        KernelAttentionConv(6, 8, relational_order=2),
+        lambda layer, x: layer(x, EDGES),
+    ),
     'adjacency': (AdjacencyMaskedAttention(6), lambda layer, x: layer(x, EDGES)),
     'difformer': (DIFFormerConv(6, 8), lambda layer, x: layer(x, EDGES)),
     'sigmoid': (DIFFormerConv(6, 8, kernel='sigmoid', use_graph=False), lambda layer, x: layer(x)),

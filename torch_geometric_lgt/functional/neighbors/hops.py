@@ -4,7 +4,7 @@ import torch
 from scipy.sparse import coo_array, csr_array, eye_array
 from torch import Tensor
 
-from torch_geometric_lgt.functional.tracing import is_tracing
+from torch_geometric_lgt.functional.tracing import is_tracing, is_transformed
 
 
 def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
@@ -61,7 +61,7 @@ def _paths(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> 
             "'relational_order' must be at most 1 to be exported with edges: pass what the method "
             "'hops' returns"
         )
-    row, col = edge_index.cpu().numpy()
+    row, col = _array_of(edge_index)
     adjacency = csr_array((np.ones(row.size, bool), (row, col)), shape=(num_nodes, num_nodes))
     if self_loops:
         adjacency = csr_array(adjacency + eye_array(num_nodes, dtype=bool))
@@ -73,6 +73,14 @@ def _paths(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> 
         pairs = torch.from_numpy(np.stack([by_target.col, by_target.row]))
         orders.append(pairs.long().to(edge_index.device))
     return orders
+
+
+def _array_of(edge_index: Tensor) -> np.ndarray:
+    r"""Returns the edges ``[2, E]`` as an array, also within a transform of :mod:`torch.func`, in
+    which a tensor has no memory of its own."""
+    if is_transformed((edge_index,)):
+        return np.array(edge_index.tolist(), dtype=np.int64)
+    return edge_index.cpu().numpy()
 
 
 def weighted_hop(
