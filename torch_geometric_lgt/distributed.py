@@ -23,11 +23,8 @@ class _Sum(torch.autograd.Function):
         return total
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        grad = grad.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(grad, dist.ReduceOp.SUM, ctx.group)
-        return grad, None
+        return cast(Tensor, _Sum.apply(grad, ctx.group)), None
 
 
 def all_reduce_sum(value: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:

@@ -23,6 +23,7 @@ from torch_geometric_lgt.nn import (
     SGFormer,
     SGFormerConv,
 )
+from torch_geometric_lgt.testing._process_checks import run_threads
 
 EDGES = torch.randint(12, (2, 40), generator=torch.Generator().manual_seed(0))
 BATCH = torch.arange(12) // 5
@@ -197,6 +198,23 @@ def test_a_penalty_of_gradients_reaches_parameters_of_the_input(constants):
         return grad.square().sum()
 
     assert torch.autograd.gradcheck(penalty, scale)
+
+
+@pytest.mark.parametrize('name', ['state', 'frobenius'])
+def test_second_derivatives_through_sums_over_processes(name):
+    """The sum over processes had a first derivative only."""
+    layer, x = copy.deepcopy(CALLS[name][0]).double(), OTHER.double()
+
+    def second(x, reduced):
+        x = x.clone().requires_grad_()
+        out = layer(x, state=reduced(layer.attention_state(x)))
+        (grad,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+        return torch.autograd.grad(grad.square().sum(), x)[0]
+
+    parts = x.split([5, 7])
+    found = run_threads(2, lambda rank, group: second(parts[rank], lambda s: s.all_reduce(group)))
+    expected = second(x, lambda state: state)
+    torch.testing.assert_close(torch.cat(found), expected, rtol=1e-9, atol=1e-11)
 
 
 def test_a_model_learns_forces():
