@@ -57,6 +57,22 @@ def test_second_derivatives(added_nodes, fused):
     assert 'ratio' in fused
 
 
+@pytest.mark.parametrize('name', ['numerator', 'added', 'denominator'])
+def test_forward_mode_has_no_kernel(name, fused):
+    found = {key: value.detach() for key, value in leaves(3, 1).items()}
+
+    def run(value):
+        numerator, *others = (found | {name: value}).values()
+        return ratio(numerator.clone(), *others, 0.0)
+
+    tangent = torch.randn_like(found[name])
+    _, expected = torch.autograd.functional.jvp(run, found[name], tangent)
+    fused.clear()
+    _, actual = torch.func.jvp(run, (found[name],), (tangent,))
+    torch.testing.assert_close(actual, expected)
+    assert fused == []
+
+
 @pytest.mark.parametrize('least', [0.5, torch.full((P, 1, 1), 0.5, device=DEVICE)])
 @pytest.mark.parametrize('value', [0.5, -0.25, 0.0])
 def test_small_denominators_give_zero_without_gradient(value, least, fused):

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional.numerics import inverse_of, without_cancellation
+from torch_geometric_lgt.functional.tracing import is_transformed
 from torch_geometric_lgt.functional.unit_rows import has_row_kernels, may_launch
 
 
@@ -14,7 +15,7 @@ def ratio(
     r"""Returns :obj:`numerator` ``[P, n, D]``, which may be overwritten, plus :obj:`added`
     ``[P, 1 or n, D]``, divided by :obj:`denominator` ``[P, n, 1]``. The result is 0 where the
     absolute value of a denominator is at most :obj:`least` or below the smallest normal number."""
-    if has_row_kernels(numerator):
+    if has_row_kernels(numerator) and not is_transformed((added, denominator)):
         if isinstance(least, Tensor):
             denominator, least = without_cancellation(denominator, least), 0.0
         return cast(tuple[Tensor, ...], Ratio.apply(numerator, added, denominator, least))[0]
