@@ -297,9 +297,9 @@ def main() -> None:
         parser.error(
             "the public cases need --public, a folder with clones of the authors' programs"
         )
-    if not args.table and args.device == 'cpu':
-        require_linux()
     if not args.table:
+        if args.device == 'cpu':
+            require_linux()
         with tqdm(total=len(METHODS) * len(args.cases) * len(args.nodes) * args.rounds) as bar:
             for case, num_nodes in product(args.cases, args.nodes):
                 names = 'channels', 'num_features', 'heads', 'device', 'repeats', 'public'

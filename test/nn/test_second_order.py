@@ -95,29 +95,32 @@ def learned(layer):
     return [parameter for parameter in layer.parameters() if parameter.requires_grad]
 
 
-SIZES = pytest.mark.parametrize('is_small', [False, True], ids=['operators', 'formulas'])
+@pytest.fixture(params=CALLS)
+def layer_and_call(request):
+    layer, call = CALLS[request.param]
+    return copy.deepcopy(layer).double(), call
 
 
-@SIZES
-@pytest.mark.parametrize('name', CALLS)
-def test_gradients_of_gradients(name, is_small, constants):
-    """Against finite differences of the gradients: of the features, and of a layer's parameters."""
-    if not is_small:
+@pytest.fixture(params=['operators', 'formulas'])
+def _by_either(request, constants):
+    """Graphs are computed by operators, or by the formulas of small graphs."""
+    if request.param == 'operators':
         constants(plain_elements=BY_OPERATORS)
-    layer, call = CALLS[name]
-    layer = copy.deepcopy(layer).double()
+
+
+@pytest.mark.usefixtures('_by_either')
+def test_gradients_of_gradients(layer_and_call):
+    """Against finite differences of the gradients: of the features, and of a layer's parameters."""
+    layer, call = layer_and_call
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     leaves = x, *(learned(layer) if isinstance(layer, MessagePassing) else ())
     assert torch.autograd.gradgradcheck(lambda x, *_: call(layer, x), leaves, fast_mode=True)
 
 
-@SIZES
-@pytest.mark.parametrize('name', CALLS)
-def test_first_gradients_that_autograd_records_are_the_same(name, is_small, constants):
-    if not is_small:
-        constants(plain_elements=BY_OPERATORS)
-    layer, call = CALLS[name]
-    layer, x = copy.deepcopy(layer).double(), OTHER.double().requires_grad_()
+@pytest.mark.usefixtures('_by_either')
+def test_first_gradients_that_autograd_records_are_the_same(layer_and_call):
+    layer, call = layer_and_call
+    x = OTHER.double().requires_grad_()
     leaves = x, *learned(layer)
     out = call(layer, x).square().sum()
     plain, recorded = (
@@ -145,13 +148,11 @@ EMPTY_CALLS = {
 }
 
 
-@SIZES
+@pytest.mark.usefixtures('_by_either')
 @pytest.mark.parametrize('sizes', EMPTY)
 @pytest.mark.parametrize('name', EMPTY_CALLS)
-def test_second_derivatives_where_graphs_or_nodes_are_missing(name, sizes, is_small, constants):
+def test_second_derivatives_where_graphs_or_nodes_are_missing(name, sizes):
     """Only the first derivatives had these cases."""
-    if not is_small:
-        constants(plain_elements=BY_OPERATORS)
     (num_keys, num_queries), num_graphs = EMPTY[sizes]
     batch = None
     if num_graphs is not None:

@@ -36,6 +36,7 @@ class Operator(Generic[A]):
     gradient: Any
     recorded: type[torch.autograd.Function] | None = None
     recorded_formula: Callable[[A, Any], Sequence[Any]] | None = None
+    transformed: Callable[..., Sequence[Any]] | None = None
 
     def __init__(
         self, function: Callable[[A], Any], arguments: type[A], returns: tuple[str, ...]
@@ -51,8 +52,8 @@ class Operator(Generic[A]):
         mode and :mod:`torch.func` get the :meth:`formula` in its place. Returns the tensor, or a
         tuple if there are several."""
         values = arguments.pack()
-        if self.recorded_formula is not None and is_transformed(values):
-            results = self.recorded_formula(arguments, None)
+        if self.transformed is not None and is_transformed(values):
+            results = self.transformed(*values)
             return results if len(self.returns) > 1 else results[0]
         if not is_eager(values):
             return self.forward(*values)
@@ -132,7 +133,10 @@ class Operator(Generic[A]):
         the arguments and the saved results, which are :obj:`None` if there are none yet. It serves
         gradients of gradients, forward mode and :mod:`torch.func`. Results that no caller of the
         operator uses may be :obj:`None`."""
-        self.recorded_formula = _without_autocast_of(function)
+        self.recorded_formula = function
+        self.transformed = _without_autocast(
+            lambda *values: function(self.arguments.unpack(values), None)
+        )
         return function
 
     def flops(self, forward: Callable[[A], int], backward: Callable[[A], int]) -> None:
@@ -164,16 +168,6 @@ def _without_autocast(function: Callable) -> Callable:
         first = next(value for value in values if isinstance(value, Tensor))
         with without_autocast(first.device.type), torch.cuda.device_of(first):
             return function(*values)
-
-    return run
-
-
-def _without_autocast_of(formula: Callable[[A, Any], Any]) -> Callable[[A, Any], Any]:
-    @functools.wraps(formula)
-    def run(arguments: A, saved: Any) -> Any:
-        first = next(value for value in arguments.pack() if isinstance(value, Tensor))
-        with without_autocast(first.device.type):
-            return formula(arguments, saved)
 
     return run
 

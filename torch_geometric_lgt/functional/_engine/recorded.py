@@ -40,8 +40,8 @@ def build(
         _build_graph(keys, positions, top)
         for positions, top in zip(_positions(inputs.x, nodes), maxima, strict=True)
     ]
-    none = keys.empty_state(0)  # the result without graphs
-    sums, tops, squares = (torch.cat(results) for results in zip(none, *parts, strict=True))
+    empty = keys.empty_state(0)  # the result without graphs
+    sums, tops, squares = (torch.cat(results) for results in zip(empty, *parts, strict=True))
     return sums, tops, squares
 
 

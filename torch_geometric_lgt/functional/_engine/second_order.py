@@ -44,7 +44,7 @@ def recorded_grads(
             found = torch.autograd.grad(
                 outputs, leaves, grads, create_graph=True, materialize_grads=True
             )
-        else:  # nodes or graphs are missing
+        else:  # no output depends on an input: zeros that autograd records
             found = [leaf.masked_fill(leaf.new_ones((), dtype=torch.bool), 0) for leaf in leaves]
     out: list[Tensor | None] = [None] * len(values)
     for i, grad in zip(chosen, found, strict=True):

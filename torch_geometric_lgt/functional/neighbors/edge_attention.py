@@ -347,9 +347,7 @@ def _(arguments: DistanceArguments, grad, _saved):
 
 @_edge_distances.formula
 def _(arguments: DistanceArguments, _saved):
-    (source, target), dtype = arguments.edge_index, compute_dtype(arguments.k.dtype)
-    difference = arguments.k[source].to(dtype) - arguments.q[target].to(dtype)
-    return (difference.abs().unflatten(1, (arguments.heads, -1)).sum(2),)
+    return (distances(arguments.k, arguments.q, arguments.edge_index, arguments.heads),)
 
 
 def _empty_scores(arguments: LogitArguments | DistanceArguments) -> Tensor:

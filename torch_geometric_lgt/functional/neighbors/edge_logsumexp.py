@@ -31,7 +31,7 @@ def edge_logsumexp(
         return _EdgeLogsumexp.apply(step, q, k, edge_index, *orders)
 
 
-def _logsumexp(_span: Any, q: Tensor, k: Tensor) -> Tensor:
+def _logsumexp(_span: slice, q: Tensor, k: Tensor) -> Tensor:
     return (q + k).logsumexp(-1)
 
 
@@ -39,7 +39,7 @@ def _again(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | 
     _, q, k, (source, target), *orders = saved
 
     def run(q: Tensor, k: Tensor) -> tuple[Tensor]:
-        return (_logsumexp(None, q[target], k[source]),)
+        return (_logsumexp(slice(None), q[target], k[source]),)
 
     grads = recorded_grads(run, (q, k), ctx.needs_input_grad[1:3], [grad])
     return None, *grads, *[None] * (1 + len(orders))

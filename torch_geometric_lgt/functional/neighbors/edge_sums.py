@@ -95,13 +95,12 @@ def products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
         from torch_geometric_lgt.functional._engine import fused_edges
 
         return fused_edges.edge_products(x, y, edge_index, heads)
-    return _summed(torch.mul, x, y, edge_index, heads)
+    return recorded_products(x, y, edge_index, heads)
 
 
 def recorded_products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
     r"""Computes :meth:`products` by operations that autograd records."""
-    (source, target), dtype = edge_index, compute_dtype(x.dtype)
-    return _by_head(x[source].to(dtype) * y[target].to(dtype), heads).sum(2)
+    return _summed(torch.mul, x, y, edge_index, heads)
 
 
 def softmax_over(logits: Tensor, target: Tensor, rows: Rows) -> Tensor:
