@@ -80,10 +80,16 @@ def largest_power(dtype: torch.dtype) -> float:
     return math.log(torch.finfo(dtype).max) - 1
 
 
-def inverse_of(x: Tensor) -> Tensor:
-    r"""Returns the reciprocal of each number of :obj:`x`. Numbers whose absolute value is below the
-    smallest normal number give 0, with a gradient of 0."""
-    return x.masked_fill(x.abs() < torch.finfo(x.dtype).tiny, torch.inf).reciprocal_()
+def inverse_of(x: Tensor, least: Tensor | float = 0.0) -> Tensor:
+    r"""Returns the reciprocal of each number of :obj:`x`. Numbers whose absolute value is at most
+    :obj:`least`, a bound of their rounding errors, or below the smallest normal number give 0, with
+    a gradient of 0."""
+    tiny, magnitude = torch.finfo(x.dtype).tiny, x.abs()
+    if isinstance(least, Tensor):
+        is_zero = magnitude <= least.clamp(min=tiny)
+    else:
+        is_zero = magnitude <= least if least >= tiny else magnitude < tiny
+    return x.masked_fill(is_zero, torch.inf).reciprocal_()
 
 
 def without_cancellation(denominator: Tensor, least: Tensor | float) -> Tensor:

@@ -57,6 +57,8 @@ def to_unit_rows(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
             return x
         peak = x.detach().abs().amax(-1, keepdim=True)
         return unit_rows_formula(x / peak.masked_fill(peak == 0, 1), dtype)[0]
+    if not (x.requires_grad and torch.is_grad_enabled()):
+        return unit_rows(x, dtype)[0]
     return cast(tuple[Tensor, Tensor], UnitRows.apply(x, dtype))[0]
 
 

@@ -9,7 +9,6 @@ from torch_geometric_lgt.functional.numerics import (
     chunk_elements,
     compute_dtype,
     inverse_of,
-    without_cancellation,
 )
 from torch_geometric_lgt.functional.segment import (
     Segments,
@@ -191,8 +190,7 @@ def _inverse(x: Tensor, denominator: Tensor, least: Tensor) -> Tensor:
     where a denominator is at most :obj:`least` ``[G]``. The coefficients :obj:`denominator` are
     ``[G, F + 1, H]``."""
     value = torch.baddbmm(denominator[:, -1:], x, denominator[:, :-1])
-    value = without_cancellation(value, least[:, None, None])
-    return inverse_of(value).unsqueeze(-1)
+    return inverse_of(value, least[:, None, None]).unsqueeze(-1)
 
 
 @operator(RatioArguments, returns=('out', 'inverse'))
@@ -255,7 +253,7 @@ def _(arguments: RatioArguments, _saved):
     rows = _graph_rows(arguments.x.to(centre.dtype), centre, arguments.nodes)
     parts = [centre.new_zeros(0, arguments.numerator.size(2))]  # the result without graphs
     for row, above, below, least in zip(rows, *maps, arguments.least, strict=True):
-        inverse = inverse_of(without_cancellation(row @ below, least))
+        inverse = inverse_of(row @ below, least)
         value = (row @ above).unflatten(1, (heads, -1))
         parts.append((value * inverse.unsqueeze(-1)).flatten(1))
     return join_graphs(parts, arguments.nodes).to(arguments.x.dtype), None

@@ -20,7 +20,7 @@ def ratio(
             denominator, least = without_cancellation(denominator, least), 0.0
         return cast(tuple[Tensor, ...], Ratio.apply(numerator, added, denominator, least))[0]
     numerator = numerator if added is None else numerator.add_(added)
-    return numerator * inverse_of(without_cancellation(denominator, least))
+    return numerator * inverse_of(denominator, least)
 
 
 class Ratio(torch.autograd.Function):
