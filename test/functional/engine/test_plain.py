@@ -10,7 +10,7 @@ from gradients import gradients, leaves_of
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from torch_geometric_lgt.functional import kernel_attention
+from torch_geometric_lgt.functional import kernel_attention, linear_attention
 from torch_geometric_lgt.functional._engine import operators, plain
 from torch_geometric_lgt.functional._engine.dispatch import PLAIN_ELEMENTS
 from torch_geometric_lgt.functional.attention import state
@@ -448,6 +448,41 @@ def test_sums_of_squares_of_traced_code(dtype, order, calls):
     grad = torch.randn_like(expected)
     grads = (torch.autograd.grad(result, x, grad)[0] for result in (actual, expected))
     torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize('order', [None, torch.tensor([2, 0, 1])])
+def test_queries_divided_by_the_norms_of_unequal_graphs(order):
+    """Of two heads in three graphs, the second without nodes. Their order stays."""
+    x = torch.tensor([[3.0, 5.0], [4.0, 12.0], [8.0, 9.0]], requires_grad=True)
+    inputs = KernelInput(x=x, heads=2, kind='values', weight=2 * torch.eye(2))
+    out = plain.normalized(inputs, Segments(torch.tensor([1, 0, 2]), order))
+    pair, alone = (slice(1, 3), 0) if order is None else (slice(0, 2), 2)
+    expected = torch.ones(3, 2)
+    expected[pair] = x[pair] / x[pair].norm(dim=0)
+    torch.testing.assert_close(out.x, expected)
+    assert out.weight is None
+    (grad,) = torch.autograd.grad(out.x[:, 0].sum(), x)
+    torch.testing.assert_close(grad[alone], torch.zeros(2))
+    norm, total = x[pair, 0].norm(), x[pair, 0].sum()
+    torch.testing.assert_close(grad[pair, 0], (1 - x[pair, 0] * total / norm**2) / norm)
+
+
+@pytest.mark.parametrize('scale', [1e-24, 1e20])
+def test_norms_of_unequal_graphs_are_beyond_single_precision(scale, calls):
+    """Their squares are, and the third power of a norm, which a gradient contains."""
+    q, k, v = torch.randn(3, 50, 2, 8).unbind()
+    batch = torch.tensor([0] * 20 + [1] * 30)
+    grad, results = torch.randn(50, 2, 8), []
+    for dtype in (torch.float32, torch.float64):
+        parts = [
+            (part * factor).to(dtype).requires_grad_()
+            for part, factor in ((q, scale), (k, scale), (v, 1.0))
+        ]
+        out = linear_attention(*parts, batch=batch, norm='frobenius')
+        grads = torch.autograd.grad(out, parts, grad.to(dtype))
+        results.append([out, grads[0] * scale, grads[1] * scale, grads[2]])
+    for actual, expected in zip(*results, strict=True):
+        assert (actual.double() - expected).norm() < 2e-6 * expected.norm()
 
 
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.linalg import vecdot
 from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
@@ -24,10 +25,10 @@ from torch_geometric_lgt.functional._engine.ratio import ratio
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
-    is_complete,
+    widest_dtype,
     without_autocast,
 )
-from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.functional.segment import Segments, node_to_graph
 from torch_geometric_lgt.functional.tracing import recording
 from torch_geometric_lgt.functional.unit_rows import to_unit_rows
 
@@ -184,17 +185,21 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
     r"""Evaluates the linear part of queries or keys in the dtype of sums, outside autocast, and
     divides them by the Frobenius norm of their graph and head. :obj:`nodes` says which of them
     belongs to which graph."""
-    inputs = inputs.aligned()
+    inputs, num_graphs = inputs.aligned(), nodes.sizes.size(0)
     places = positions(nodes, inputs.x)
     with without_autocast(inputs.x.device.type):
-        num_graphs = nodes.sizes.size(0)
-        x = _per_head(
-            _evaluate(inputs, _converted(places.take(inputs.x)), inputs.heads), num_graphs
-        )
-        x = places.without_repeated(x, inputs.heads)
-        dtype = torch.double if is_complete(x.device) else None  # of sums of many squares
-        x = _joined(to_unit_rows(x.flatten(1), dtype).view(x.shape), num_graphs)
-    x = x if places.of_node is None else x.index_select(0, places.of_node)
+        x = _evaluate(inputs, _converted(inputs.x), inputs.heads)
+        dtype = widest_dtype(x.device)  # of sums of many squares
+        if places.is_repeated is None:
+            rows = _per_head(x, num_graphs)
+            x = _joined(to_unit_rows(rows.flatten(1), dtype).view(rows.shape), num_graphs)
+        else:  # only the sums of squares of the nodes are arranged by graph
+            wide = x.to(dtype)
+            squares = places.take(vecdot(wide, wide)).unflatten(0, (num_graphs, -1))
+            squares = squares.masked_fill(places.is_repeated[..., None], 0).sum(1)
+            inverse = squares.masked_fill(squares == 0, torch.inf).rsqrt().to(x.dtype)
+            inverse = inverse.index_select(0, node_to_graph(nodes, x.size(0)))
+            x = (x * inverse[..., None]).flatten(1)
     return replace(inputs, x=x, weight=None, bias=None)
 
 
