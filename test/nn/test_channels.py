@@ -183,6 +183,22 @@ def test_states_and_scores_of_the_first_input():
     assert KernelAttentionConv(-1, 8).log_edge_probability(x, EDGES % 7).shape == (30, 1)
 
 
+# whose first layer, one of PyG, makes its own parameters
+@pytest.mark.parametrize('name', sorted({*LAYERS, *MODELS} - {'SGFormer-input'}))
+def test_an_input_in_inference_mode_leaves_parameters_that_can_be_trained(name):
+    """Most of the parameters got no gradients, without an error."""
+    torch.manual_seed(0)
+    module = (LAYERS | MODELS)[name](-1).train()
+    x, edges = torch.randn(7, 6), EDGES % 7
+    extra = {'edge_jaccard': torch.linspace(0, 1, 30)} if name == 'jaccard' else {}
+    with torch.inference_mode():
+        module(x, edges, **extra)
+    parameters = dict(module.named_parameters())
+    assert not any(parameter.is_inference() for parameter in parameters.values())
+    module(x, edges, **extra).square().sum().backward()
+    assert [key for key, value in parameters.items() if value.grad is None] == []
+
+
 @pytest.mark.parametrize('name', MODELS)
 def test_models_of_the_first_input(name):
     lazy, model, x = MODELS[name](-1).eval(), MODELS[name](6).eval(), torch.randn(7, 6)

@@ -104,3 +104,17 @@ def test_features_of_scores(name):
     x = torch.randn(10, 4)
     with pytest.raises(ValueError, match=r"'x' must have shape \[N, 4\] \(got \(1, 10, 4\)\)"):
         MODELS[name]().attention_scores(x[None], EDGES, EDGES)
+
+
+@pytest.mark.parametrize('name', [*MODELS, *LAYERS])
+def test_parameters_that_were_made_in_inference_mode(name):
+    """Most of them got no gradients, without an error, as views of them have none."""
+    with torch.inference_mode():
+        module = {**MODELS, **LAYERS}[name]()
+    x, edges = torch.randn(10, 4), EDGES
+    with pytest.raises(ValueError, match=r'^the parameters must be made outside of torch\.infer'):
+        module(x, edge_index=edges)
+    with torch.no_grad():
+        assert module.eval()(x, edge_index=edges).shape[0] == 10
+    module.requires_grad_(False)
+    assert not module(x, edge_index=edges).requires_grad

@@ -153,7 +153,8 @@ def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str
         ValueError: If :obj:`x` does not have the shape ``[N, in_channels]``. If :obj:`in_channels`
             is -1, a Linear layer that has seen an input fixes the width, and any other module
             accepts every width. Also if :obj:`x` has another device than the parameters, or another
-            dtype outside of autocast.
+            dtype outside of autocast. If the parameters were made in
+            :class:`torch.inference_mode`, and gradients are enabled.
 
     Example:
         >>> import torch
@@ -175,6 +176,8 @@ def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str
     weight = reference(part)
     if not is_lazy and weight.numel() == 0:
         return
+    if not is_lazy:
+        _check_recorded(weight)
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         hint = '' if x.is_floating_point() else ', or numbers of kinds with one_hot or an Embedding'
         raise ValueError(
@@ -183,6 +186,17 @@ def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str
         )
     if x.device != weight.device:
         check_devices(weight.device, **{name: x})
+
+
+def _check_recorded(weight: Tensor) -> None:
+    r"""Raises a ValueError if autograd would record some operations of a parameter only: it
+    records no views of parameters that were made in inference mode."""
+    is_recorded = torch.is_grad_enabled() and weight.requires_grad
+    if is_recorded and not torch.compiler.is_compiling() and weight.is_inference():
+        raise ValueError(
+            'the parameters must be made outside of torch.inference_mode() to have gradients (got '
+            'some that were made inside); make the model outside, or call it in torch.no_grad()'
+        )
 
 
 def check_edge_index(edge_index: Any, hint: str = '') -> None:

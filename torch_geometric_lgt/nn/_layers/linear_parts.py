@@ -100,7 +100,9 @@ def initialize(x: Tensor, *parts: Module | None) -> None:
     ``[N, F]``; :obj:`None` and other modules are skipped."""
     for part in parts:
         if isinstance(part, LazyModuleMixin):
-            cast(Module, part)(x[:0])
+            # parameters that are made in inference mode have no gradients
+            with torch.inference_mode(False), torch.no_grad():
+                cast(Module, part)(torch.empty(0, x.size(1), dtype=x.dtype, device=x.device))
 
 
 def reference(part: Module) -> Tensor:

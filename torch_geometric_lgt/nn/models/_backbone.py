@@ -14,7 +14,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_sizes,
     check_width,
 )
-from torch_geometric_lgt.nn._layers.linear_parts import make_linear
+from torch_geometric_lgt.nn._layers.linear_parts import initialize, make_linear
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
 from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.typing import PairTensor
@@ -108,6 +108,7 @@ class Backbone(LayerwiseModel):
     def input_layer(self, x: Tensor) -> Tensor:
         r"""Computes :math:`\mathbf{Z}^{(0)}` ``[N, D]`` from the features :obj:`x` ``[N, F]``."""
         check_features(x, self.lin_in, self.in_channels)
+        initialize(x, self.lin_in)
         return dropout(self.act(self.norms[0](self.lin_in(x))), self.dropout, self.training)
 
     def layer(

@@ -30,7 +30,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_width,
     require_edges,
 )
-from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
+from torch_geometric_lgt.nn._layers.linear_parts import initialize, make_linear, reference
 from torch_geometric_lgt.nn.models._batch_norm import Processes, check_statistics
 from torch_geometric_lgt.nn.models._encodings import (
     check_encodings,
@@ -427,6 +427,7 @@ class GraphTransformer(LayerwiseModel):
         :obj:`position` the positions follow, ``[N, D + P]``, here and in the output of each
         layer."""
         check_features(x, self.lin_in, self.in_channels)
+        initialize(x, self.lin_in)
         z = self.lin_in(self._dropped_features(x))
         for (name, lin), encoding in zip(self.lin_encodings.items(), encodings, strict=True):
             shape = x.size(0), self.encodings[name]

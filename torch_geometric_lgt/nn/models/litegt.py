@@ -23,7 +23,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_width,
     require_edges,
 )
-from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
+from torch_geometric_lgt.nn._layers.linear_parts import initialize, make_linear, reference
 from torch_geometric_lgt.nn.conv._branches import check_edge_channels, kernel_pair, query_channels
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
 from torch_geometric_lgt.nn.models._litegt_layer import LiteGTLayer, layer_widths
@@ -315,6 +315,7 @@ class LiteGT(StreamedModel):
             ValueError: If the encodings are missing, not expected, or of another shape.
         """
         check_features(x, self.lin_in, self.in_channels)
+        initialize(x, self.lin_in)
         check_laplacian_pe(laplacian_pe, x.size(0), self.pe_channels)
         check_devices(x.device, laplacian_pe=laplacian_pe)
         if self.lin_pe is None or laplacian_pe is None:
