@@ -2,6 +2,8 @@ import copy
 import pickle
 import re
 import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +129,54 @@ def test_arguments_reach_the_layer_within_the_context_only():
         masked(x, EDGES, BATCH)
 
 
+def test_threads_have_arguments_of_their_own():
+    """One thread got the degrees of the other one, and the first one to leave its block left them
+    behind."""
+    gps, x = gps_of(LAYERS['masked']()), torch.randn(13, 8, dtype=torch.float64)
+    degrees = DEGREE, DEGREE.flip(0)
+    attended = [gps.attn.conv(x, degree, batch=BATCH) for degree in degrees]
+    assert not torch.allclose(*attended)
+    entered, left = threading.Barrier(2), threading.Barrier(2)
+
+    def attend(number):
+        with gps.attn.arguments(degree=degrees[number]):
+            entered.wait(30)
+            out = gps(x, EDGES, BATCH)
+            entered.wait(30)
+            if number == 1:
+                left.wait(30)
+        if number == 0:
+            left.wait(30)
+        return out
+
+    with ThreadPoolExecutor(2) as pool:
+        outs = [*pool.map(attend, range(2))]
+    for out, part in zip(outs, attended, strict=True):
+        expected = local_sum(gps, x, EDGES, part)
+        torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match="'degree' or 'edge_index' must be given"):
+        gps(x, EDGES, BATCH)
+
+
+def test_a_thread_of_the_backward_pass_has_the_arguments_of_the_only_block(monkeypatch):
+    """A GPU has such a thread, in which a checkpoint calls the layer."""
+    gps, x = gps_of(LAYERS['masked']()), torch.randn(13, 8, dtype=torch.float64)
+    monkeypatch.setattr(torch._C, '_current_graph_task_id', lambda: 0)
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as two:
+        with gps.attn.arguments(degree=DEGREE):
+            expected = gps(x, EDGES, BATCH)
+            actual = one.submit(gps, x, EDGES, BATCH).result()
+            assert torch.equal(actual, expected)
+            block = gps.attn.arguments(degree=DEGREE)
+            two.submit(block.__enter__).result()
+            with pytest.raises(RuntimeError, match=r"'arguments' must be .* .got 2 threads."):
+                one.submit(gps, x, EDGES, BATCH).result()
+            two.submit(block.__exit__, None, None, None).result()
+            assert torch.equal(one.submit(gps, x, EDGES, BATCH).result(), expected)
+        with pytest.raises(ValueError, match="'degree' or 'edge_index' must be given"):
+            one.submit(gps, x, EDGES, BATCH).result()
+
+
 def test_dropout_of_gps_acts_on_the_attention():
     gps, x = gps_of(LAYERS['kernel'](), dropout=0.9), torch.randn(13, 8, dtype=torch.float64)
     torch.manual_seed(1)
@@ -180,6 +230,12 @@ def test_compiles_as_far_as_gps_does():
         torch.testing.assert_close(
             *(torch.autograd.grad(out.square().sum(), x)[0] for out in (actual, expected))
         )
+    masked = gps_of(LAYERS['masked']()).float()
+    compiled = torch.compile(masked, backend='eager')
+    for degree in (DEGREE[:12], DEGREE[:12].flip(0)):
+        with masked.attn.arguments(degree=degree):
+            actual, expected = compiled(x, EDGES, BATCH[:12]), masked(x, EDGES, BATCH[:12])
+        torch.testing.assert_close(actual, expected)
 
 
 def test_examples_and_warnings_of_the_documentation_hold(capsys, monkeypatch, tmp_path):

@@ -1,4 +1,5 @@
 # B graphs, N_max nodes of the largest graph, N nodes of all graphs, F channels.
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -60,16 +61,16 @@ class GlobalAttention(PerformerAttention):
             raise TypeError(f"'conv' must be a layer (got {type(conv).__name__})")
         check_batch_arguments('conv', conv)
         self.conv = conv
-        self._arguments: dict[str, Any] = {}
+        self._arguments: dict[int, dict[str, Any]] = {}  # by thread
 
     @contextmanager
     def arguments(self, **arguments: Any) -> Iterator[None]:
         r"""Context manager: passes the keywords to each call of the layer inside the ``with``
         block, because :class:`~torch_geometric.nn.GPSConv` passes features and mask only. Arguments
         with one row for each node have the :math:`N` rows of all graphs, without padding. The layer
-        raises its own errors for arguments that do not fit. A checkpoint
-        (:meth:`torch.utils.checkpoint.checkpoint`) calls the layer again in the backward pass,
-        which must be inside the block, too.
+        raises its own errors for arguments that do not fit. Calls in other threads do not get the
+        keywords. A checkpoint (:meth:`torch.utils.checkpoint.checkpoint`) calls the layer again in
+        the backward pass, which must be inside the block, too.
 
         Example:
             >>> import torch
@@ -83,11 +84,15 @@ class GlobalAttention(PerformerAttention):
             >>> out.shape
             torch.Size([3, 64])
         """
-        before, self._arguments = self._arguments, arguments
+        thread = threading.get_ident()
+        before = self._arguments.get(thread)
+        self._arguments[thread] = arguments
         try:
             yield
         finally:
-            self._arguments = before
+            del self._arguments[thread]
+            if before is not None:
+                self._arguments[thread] = before
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         r"""Runs the layer on the nodes in a padded batch :obj:`x` ``[B, N_max, F]`` and returns
@@ -108,12 +113,35 @@ class GlobalAttention(PerformerAttention):
                 f'{tuple(mask.shape)})'
             )
         graph, node = mask.nonzero(as_tuple=True)
-        out = self.conv(x[graph, node], batch=graph, batch_size=x.size(0), **self._arguments)
+        arguments = self._arguments_of_call() if self._arguments else {}
+        out = self.conv(x[graph, node], batch=graph, batch_size=x.size(0), **arguments)
         if out.shape != (graph.numel(), x.size(2)):
             raise ValueError(
                 f"'conv' must keep the width of its input, {x.size(2)} (got {out.size(1)})"
             )
         return out.new_zeros(*mask.shape, out.size(1)).index_put((graph, node), out)
+
+    @torch.compiler.disable(reason='which thread calls the layer is not traced')
+    def _arguments_of_call(self) -> dict[str, Any]:
+        r"""Returns the keywords of the block that the thread is in.
+
+        On a GPU the backward pass, in which checkpoints call the layer, has threads of its own. It
+        gets the keywords of the only block.
+
+        Raises:
+            RuntimeError: If several threads are in a block during such a backward pass.
+        """
+        arguments = self._arguments.get(threading.get_ident())
+        if arguments is not None:
+            return arguments
+        blocks = [*self._arguments.values()] if torch._C._current_graph_task_id() != -1 else []
+        if len(blocks) > 1:
+            raise RuntimeError(
+                "'arguments' must be entered by one thread at a time where a checkpoint calls the "
+                f'layer in the backward pass (got {len(blocks)} threads); give each thread a copy '
+                'of the layer'
+            )
+        return blocks[0] if blocks else {}
 
     @torch.no_grad()
     def redraw_projection_matrix(self) -> None:
