@@ -189,6 +189,7 @@ def test_reset_gives_the_parameters_of_a_new_layer():
         assert {key.split('.')[0] for key in changed} == {'conv', 'mlp'} | (
             {'attn'} if name else set()
         )
+        assert ('attn.out_proj.weight' in changed) == (name == 'multihead')
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,7 @@ def reset_layer(module: Module) -> None:
     r"""Resets all learnable parameters of :obj:`module`.
     :class:`torch.nn.MultiheadAttention` has no public method for this."""
     if isinstance(module, MultiheadAttention):
+        module.out_proj.reset_parameters()  # of which the method leaves the weight as it is
         module._reset_parameters()
     else:
         reset(module)
