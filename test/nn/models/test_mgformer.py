@@ -98,6 +98,34 @@ def test_without_layers():
     assert torch.equal(model.get_embedding(nodes=nodes, states=[]), x[nodes])
 
 
+@pytest.mark.parametrize('mask', ['degree', 'adjacency', 'none'])
+def test_embeddings_that_are_changed_leave_the_parameters(mask):
+    """The output of a model without layers was its parameter."""
+    model = MGFormer(USERS, ITEMS, 4, num_layers=0, mask=mask)
+    expected = model.embedding.weight.detach().clone()
+    out = model.get_embedding(EDGES).detach()
+    assert torch.equal(out, expected)
+    out.zero_()
+    assert torch.equal(model.embedding.weight, expected)
+    (grad,) = torch.autograd.grad(model.get_embedding(EDGES).sum(), model.embedding.weight)
+    assert torch.equal(grad, torch.ones_like(grad))
+
+
+@pytest.mark.parametrize('name', ['degree', 'structural_encoding'])
+def test_two_models_of_one_tensor_have_values_of_their_own(name):
+    """Loading a state dict into one model changed the other one."""
+    values = {
+        'degree': torch.arange(USERS + ITEMS),
+        'structural_encoding': torch.ones(USERS + ITEMS, 3),
+    }
+    one, other = (MGFormer(USERS, ITEMS, 4, encoding_scale=None, **values) for _ in range(2))
+    before = values[name].clone()
+    other.load_state_dict(other.state_dict() | {name: before + 1})
+    assert torch.equal(getattr(other, name), before + 1)
+    assert torch.equal(getattr(one, name), before)
+    assert torch.equal(values[name], before)
+
+
 def test_scores_and_recommendations():
     model = make(num_layers=2, heads=2)
     out = model.get_embedding()

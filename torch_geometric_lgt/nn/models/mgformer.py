@@ -152,11 +152,11 @@ class MGFormer(Recommender):
         check_node_rows('degree', degree, self.num_nodes, 1)
         encoding = None
         if structural_encoding is not None:
-            encoding = structural_encoding.to(self.embedding.weight.dtype)
+            encoding = structural_encoding.to(self.embedding.weight.dtype, copy=True)
             if encoding_scale is not None:
                 encoding = encoding_scale * normalize(encoding)
         self.register_buffer('structural_encoding', encoding)
-        self.register_buffer('degree', degree)
+        self.register_buffer('degree', None if degree is None else degree.clone())
         channels = embedding_dim + (0 if encoding is None else encoding.size(1))
         check_whole('heads', heads, 1)
         if channels % heads != 0:
@@ -336,7 +336,8 @@ class MGFormer(Recommender):
         nodes), ``[n, D + S]``."""
         rows = embedding_rows(self.embedding, self.num_nodes, nodes)
         if self.structural_encoding is None:
-            return rows
+            # without layers they are the output, which a caller may change in place
+            return rows if self.num_layers > 0 else rows.clone()
         return torch.cat(
             [rows, self.structural_encoding if nodes is None else self.structural_encoding[nodes]],
             1,
