@@ -117,7 +117,8 @@ class FeatureMap(torch.nn.Module):
         if self.is_learned:
             self.weight = Parameter(torch.empty(heads, self.num_features, channels))
             self.scale = Parameter(torch.empty(heads))
-        self.register_buffer('projection', torch.empty(0) if kind in RANDOM_MAPS else None)
+        size = self.num_features, channels
+        self.register_buffer('projection', torch.empty(size) if kind in RANDOM_MAPS else None)
         self.reset_parameters()
 
     @property
@@ -162,14 +163,14 @@ class FeatureMap(torch.nn.Module):
             torch.nn.init.ones_(self.scale)
 
     def redraw_projection(self, generator: torch.Generator | None = None) -> None:
-        r"""Draws the random projection anew. Does nothing for a map without one, also a learned
-        one."""
+        r"""Draws the random projection anew, in place. Does nothing for a map without one, also a
+        learned one."""
         if self.projection is None:
             return
         geometry = 'orthogonal' if self.kind == 'fourier' else self.kind
         drawn = gaussian_projection(self.num_features, self.channels, geometry, generator)
-        dtype = self.projection.dtype
-        self.projection = drawn.to(self.projection.device, dtype)
+        with torch.no_grad():
+            self.projection.copy_(drawn)
 
     def logits(self, x: Tensor) -> Tensor:
         r"""Computes the logits :math:`s_h \mathbf{w}_{hm}^{\top} \mathbf{x}` ``[..., H, M]`` of a
