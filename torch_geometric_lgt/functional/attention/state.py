@@ -381,7 +381,7 @@ class AttentionState:
             >>> state.sums.requires_grad, state.detach().sums.requires_grad
             (True, False)
         """
-        return self._replace(**{name: getattr(self, name).detach() for name in TENSORS})
+        return self._marked(**{name: getattr(self, name).detach() for name in TENSORS})
 
     def to(self, *args: Any, **kwargs: Any) -> 'AttentionState':
         r"""Returns the state on another device or in another floating-point dtype. It takes
@@ -400,7 +400,7 @@ class AttentionState:
         maximum = self.maximum.clamp(min=floor).to(sums.device, sums.dtype)
         squares = {name: getattr(self, name).to(sums.device, sums.dtype) for name in SQUARES}
         count = self.count.to(sums.device)
-        return self._replace(sums=sums, maximum=maximum, count=count, **squares)
+        return self._marked(sums=sums, maximum=maximum, count=count, **squares)
 
     def state_dict(self) -> dict[str, Tensor]:
         r"""Returns all attributes as tensors by name, for any checkpoint format.
@@ -497,6 +497,13 @@ class AttentionState:
         r"""Returns a state with other tensors for the attributes named in :obj:`changes`."""
         tensors = {name: getattr(self, name) for name in TENSORS} | changes
         return AttentionState(**tensors, rank=self.rank, samples=self.samples)
+
+    def _marked(self, **changes: Tensor) -> 'AttentionState':
+        r"""Returns the result of :meth:`_replace` for the same nodes, with what an
+        :class:`~torch_geometric_lgt.nn.AttentionMemory` noted about them."""
+        state = self._replace(**changes)
+        state.num_left_out, state.has_noise = self.num_left_out, self.has_noise
+        return state
 
     def __repr__(self) -> str:
         graphs, heads, features, width = self.sums.shape
