@@ -1,4 +1,5 @@
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -144,6 +145,23 @@ def test_models_that_change_features_in_place(make_attention):
             outputs.append(call.output)
     assert reports[0] == reports[1]
     assert torch.equal(*outputs)
+
+
+def test_calls_of_other_threads_are_not_recorded():
+    """Such as the requests of a server, which come during the report."""
+    attention = KernelAttentionConv(6, 8)
+    x, requests = torch.randn(12, 6), []
+
+    def answer(*_):
+        if not requests:
+            requests.append(torch.randn(5, 6))
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(attention, requests[0]).result().shape == (5, 8)
+
+    attention.lin_value.register_forward_pre_hook(answer)
+    with recorded_calls(attention, (x,), {}) as ((call,), _):
+        assert torch.equal(call.x_src, x)
+    assert len(requests) == 1
 
 
 def test_the_model_is_left_as_it_was():

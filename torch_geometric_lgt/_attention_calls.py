@@ -6,6 +6,7 @@ call."""
 
 import contextlib
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -257,9 +258,12 @@ def recorded_calls(
 
 def _recorder(name: str, calls: list[AttentionCall]) -> Callable[..., None]:
     r"""Returns a forward hook that appends each call of the layer called :obj:`name` to
-    :obj:`calls`."""
+    :obj:`calls`, except those of other threads that use the model."""
+    thread = threading.get_ident()
 
     def record(layer: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
+        if threading.get_ident() != thread:
+            return
         bound = inspect.signature(layer.forward).bind(*args, **kwargs)
         arguments = dict(bound.arguments)
         output = output[0] if isinstance(output, tuple) else output  # without the scores of edges
