@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import fault_works as works
 import pytest
@@ -27,6 +28,7 @@ from torch_geometric_lgt.diagnostics import check_fresh
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import DIFFormer, JaccardSubtractorConv, KernelAttentionConv
+from torch_geometric_lgt.nn.models._streaming.workspace import Workspace
 from torch_geometric_lgt.transforms import JaccardScores, LaplacianPE, SVDEncoding
 
 KILLS = 25  # of each of the four that write files
@@ -153,6 +155,40 @@ def test_two_processes_and_one_graph(tmp_path):
     ):
         works.convert(tmp_path)
     assert works.convert(tmp_path).shape == (3000, 4)
+
+
+@pytest.mark.fault('two-writers', 'Threads of one process count as two writers.')
+def test_two_threads_and_one_folder(tmp_path):
+    expected = works.inference(tmp_path / 'whole')
+    place = tmp_path / 'scores'
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(Workspace, place, '', 3, True).result()
+        for _ in range(2):
+            with pytest.raises(ValueError, match="^'folder' is used by another thread"):
+                Workspace(place, '', 3, True)
+        del run
+        (place / 'progress.json').unlink()
+        torch.testing.assert_close(works.inference(place), expected, rtol=0, atol=0)
+
+
+@pytest.mark.fault('two-writers', 'A memory may be made in one thread, and replaced in another.')
+def test_threads_and_the_folder_of_a_memory(tmp_path):
+    """The lock of a thread stayed, and kept the folder from the others."""
+    loader = NeighborLoader(graph(), [-1], batch_size=9)
+    model = DIFFormer(4, 8, 3)
+    with ThreadPoolExecutor(1) as pool:
+        memory = pool.submit(model.attention_memory, loader, tmp_path).result()
+        later = model.attention_memory(loader, tmp_path)
+        assert torch.equal(later.states[0].sums, memory.states[0].sums)
+        other = FileLock(tmp_path / '.lock')
+        del later
+        gc.collect()
+        with pytest.raises(Timeout):
+            other.acquire(timeout=0)
+        del memory
+        gc.collect()
+        with other.acquire(timeout=0):
+            assert other.is_locked
 
 
 @pytest.mark.fault(

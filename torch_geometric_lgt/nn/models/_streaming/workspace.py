@@ -5,6 +5,7 @@ import json
 import os
 import re
 import stat
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
@@ -32,6 +33,8 @@ REMEDY = 'delete the folder if its files are no longer needed, or give another o
 LOCK = '.lock'
 PROGRESS = 'progress.json'
 SAVE_SECONDS = 20.0
+_OPENING = threading.Lock()
+_OPEN: 'weakref.WeakSet[Workspace]' = weakref.WeakSet()
 FILE_NAME = re.compile(
     r'((layer|local|noise|state|memory)-\d+|degrees|local-degrees|scores)'
     r'((\.\d+)?\.bin|\.safetensors)'
@@ -68,8 +71,8 @@ class Workspace:
         resume (bool): If :obj:`False`, arrays of an earlier run are computed again.
 
     Raises:
-        ValueError: If another process uses the folder, or the folder belongs to another model or
-            graph. If it contains links, folders, damaged files, or files that no run has created.
+        ValueError: If another process or thread writes to the folder, or the folder belongs to
+            another model or graph. If it contains links, folders, damaged files, or files that no run has created.
             Without :obj:`resume`, if it contains scores.
     """
 
@@ -82,6 +85,7 @@ class Workspace:
         self.hashes: dict[str, tuple[Any, int]] = {}
         self.opened: set[str] = set()
         self.lock: FileLock | None = None
+        self.thread = threading.current_thread()
         if folder is not None:
             self._open(folder, resume)
 
@@ -94,7 +98,8 @@ class Workspace:
         lock = folder / LOCK
         if not (os.path.lexists(lock) and _is_regular(lock)):
             self._read_progress(folder, resume)  # before the first write to a new folder
-        self.lock = FileLock(lock, is_singleton=True)
+        # any thread may drop what keeps the folder locked
+        self.lock = FileLock(lock, is_singleton=True, thread_local=False)
         try:
             release = self.keep_locked(self)
         except Timeout:
@@ -103,19 +108,37 @@ class Workspace:
                 'another one'
             ) from None
         try:
+            self._exclude_threads(folder)
             progress = self._read_progress(folder, resume)
+            if not resume and progress is not None and RESULT in progress.done:
+                raise ValueError(
+                    "'folder' must not hold the scores of 'inference' (got "
+                    f'{str(folder)!r}); {REMEDY}'
+                )
         except BaseException:
             release()
+            _OPEN.discard(self)
             raise
-        if not resume and progress is not None and RESULT in progress.done:
-            release()
-            raise ValueError(
-                f"'folder' must not hold the scores of 'inference' (got {str(folder)!r}); {REMEDY}"
-            )
         if resume and progress is not None:
             self.done, self.sums = progress.done, progress.sums
         self.files = set() if progress is None else {*progress.files}
         self.save_progress()
+
+    def _exclude_threads(self, folder: Path) -> None:
+        r"""Notes that this thread writes to the folder; the lock tells processes apart only.
+
+        Raises:
+            ValueError: If another thread writes to the folder.
+        """
+        with _OPENING:
+            for other in _OPEN:
+                is_alive = other.thread is not self.thread and other.thread.is_alive()
+                if is_alive and other.lock is self.lock:
+                    raise ValueError(
+                        f"'folder' is used by another thread (got {str(folder)!r}); wait for it or "
+                        'give another one'
+                    )
+            _OPEN.add(self)
 
     def keep_locked(self, user: Any) -> Callable[[], Any]:
         r"""Locks the folder against other processes until :obj:`user`, any object, is
