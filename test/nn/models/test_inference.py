@@ -536,6 +536,23 @@ def test_half_precision_in_parts(make, tmp_path):
     assert torch.equal(model.inference(loader(data), tmp_path), actual)  # from the file
 
 
+class Quantized(torch.nn.Linear):
+    def get_extra_state(self):
+        return {'zero_point': 0}
+
+
+def test_a_quantized_model_writes_to_no_folder(tmp_path):
+    """Its state dict has more than tensors, which no checksum identifies."""
+    data, model = graph(), SGFormer(5, 8, 3).double().eval()
+    model.lin_out = Quantized(8, 3).double()
+    whole = model(data.x, data.edge_index)
+    torch.testing.assert_close(model.inference(loader(data)), whole, rtol=1e-12, atol=1e-12)
+    message = r"^'folder' must be None .* quantized one \(got 'lin_out._extra_state'\)"
+    with pytest.raises(ValueError, match=message):
+        model.inference(loader(data), tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
 def test_threads_leave_the_mode_of_a_model():
     """The first evaluation ends while that of another thread goes on."""
     model, entered, leave = torch.nn.Linear(2, 2).train(), threading.Event(), threading.Event()

@@ -16,14 +16,21 @@ def model_key(model: Module) -> tuple[str, str]:
     :meth:`plain_settings`.
 
     Raises:
-        ValueError: If a lazy parameter has no size yet.
+        ValueError: If a lazy parameter has no size yet, or the state dict has more than tensors.
     """
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise ValueError(
             "'in_channels' = -1 is not known before the first input; run the model once before it "
             'writes to a folder'
         )
-    tensors = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+    state = model.state_dict()
+    others = [name for name, value in state.items() if not isinstance(value, Tensor)]
+    if others:
+        raise ValueError(
+            "'folder' must be None for a model with more than tensors in its state dict, such as a "
+            f'quantized one (got {others[0]!r})'
+        )
+    tensors = {name: tensor.cpu() for name, tensor in state.items()}
     return checksum(tensors), repr(plain_settings(model))
 
 
