@@ -164,7 +164,7 @@ def test_two_threads_and_one_folder(tmp_path):
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(Workspace, place, '', 3, True).result()
         for _ in range(2):
-            with pytest.raises(ValueError, match="^'folder' is used by another thread"):
+            with pytest.raises(ValueError, match=r"^'folder' is used by another thread"):
                 Workspace(place, '', 3, True)
         del run
         (place / 'progress.json').unlink()

@@ -117,7 +117,7 @@ def test_sampled_neighbours_are_no_keys(num_keys):
     ):
         model(batch.x, batch.edge_index, states=states, num_keys=num_keys)
     for moved in ([state.to(torch.double) for state in states], [s.detach() for s in states]):
-        with pytest.raises(ValueError, match="^'num_keys' must be 4, the number of nodes"):
+        with pytest.raises(ValueError, match=r"^'num_keys' must be 4, the number of nodes"):
             model(batch.x, batch.edge_index, states=moved, num_keys=num_keys)
     model(batch.x, batch.edge_index, degree=batch.degree, states=states, num_keys=4)
 

@@ -72,8 +72,8 @@ class Workspace:
 
     Raises:
         ValueError: If another process or thread writes to the folder, or the folder belongs to
-            another model or graph. If it contains links, folders, damaged files, or files that no run has created.
-            Without :obj:`resume`, if it contains scores.
+            another model or graph. If it contains links, folders, damaged files, or files that no
+            run has created. Without :obj:`resume`, if it contains scores.
     """
 
     def __init__(self, folder: Path | None, key: str, num_nodes: int, resume: bool) -> None:
