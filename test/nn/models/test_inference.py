@@ -154,6 +154,32 @@ def test_mgformer(mask, layers):
     )
 
 
+HEADS = {
+    'one column': lambda: torch.nn.Linear(8, 1),
+    'more columns': lambda: torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 7)),
+    'none': torch.nn.Identity,
+}
+
+
+@pytest.mark.parametrize('head', HEADS)
+@pytest.mark.parametrize('name', ['difformer', 'sgformer', 'graph-transformer', 'litegt'])
+def test_a_new_output_layer(name, head, tmp_path):
+    """As for fine-tuning. One column was repeated to the number of the old ones, other numbers
+    ended in an error, and hidden features became single precision."""
+    data = JaccardScores()(graph())
+    model, scores = LiteGT(5, 8, 3, 2), {'edge_jaccard': data.edge_jaccard.double()}
+    if name != 'litegt':
+        model, scores = BACKBONES[name](), {}
+    model.lin_out = HEADS[head]()
+    model = model.double().eval()
+    with torch.no_grad():
+        expected = model(data.x, data.edge_index, **scores)
+    data.update(scores)
+    for folder in (None, tmp_path, tmp_path):
+        found = model.inference(loader(data), folder)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
 def test_workers_find_the_neighbors():
     data, model = graph(), BACKBONES['difformer']().double()
     torch.testing.assert_close(

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import ModuleList
 
@@ -246,6 +247,11 @@ class LayerwiseModel(StreamedModel):
             return self.readout(rows, None if local is None else local[part.nodes].to(device))
 
         return scores
+
+    def _score_of_zeros(self) -> Tensor:
+        dtype, device = reference(self.lin_in).dtype, reference(self.lin_out).device
+        row = torch.zeros(1, self.layer_channels, dtype=dtype, device=device)
+        return self.readout([row] * (len(self.attentions) + 1), row[:, : self.hidden_channels])
 
     def stream_layers(self, stream: Stream, num_layers: int) -> list[Tensor]:
         r"""Computes the outputs of the input layer and of the first :obj:`num_layers` attention

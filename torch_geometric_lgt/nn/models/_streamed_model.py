@@ -58,7 +58,8 @@ class StreamedModel(Module):
             progress_bar (bool, optional): If :obj:`True`, shows progress. (default: :obj:`False`)
 
         Returns:
-            The scores ``[N, F_out]``, on the CPU.
+            The scores ``[N, F_out]``, on the CPU. If another layer has taken the place of
+            :attr:`lin_out`, they have as many columns as its output.
 
         Raises:
             TypeError: If :obj:`folder` is no path.
@@ -68,8 +69,8 @@ class StreamedModel(Module):
         """
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
-            dtype = reference(self.lin_out).dtype
-            return stream.result(self.out_channels, dtype, lambda: self.stream_scores(stream))
+            width, dtype = self._score_of_zeros().size(1), reference(self.lin_in).dtype
+            return stream.result(width, dtype, lambda: self.stream_scores(stream))
 
     def check_inputs(self, x: Tensor, edge_index: Edges) -> None:
         r"""Checks the features, and shape and device of the edges, before edges are compared with
@@ -81,6 +82,11 @@ class StreamedModel(Module):
     def stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
         r"""Computes all layers for the graph of :obj:`stream`, and returns a function that computes
         the scores ``[n, F_out]`` of the nodes of a part."""
+        raise NotImplementedError
+
+    def _score_of_zeros(self) -> Tensor:
+        r"""Computes the scores ``[1, F_out]`` of a node whose hidden features are 0. They tell the
+        number of columns of the scores."""
         raise NotImplementedError
 
     def __repr__(self) -> str:

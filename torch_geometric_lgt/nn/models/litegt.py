@@ -3,6 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import Identity, Linear, Module, ModuleList
 from torch_geometric.nn import MLP
@@ -306,6 +307,10 @@ class LiteGT(StreamedModel):
         x = stream_layers(self, stream)
         device = reference(self.lin_in).device
         return lambda part: self.lin_out(to_device(x[part.nodes], device))
+
+    def _score_of_zeros(self) -> Tensor:
+        weight, width = reference(self.lin_in), self.layers[-1].conv.out_channels
+        return self.lin_out(torch.zeros(1, width, dtype=weight.dtype, device=weight.device))
 
     def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:
         r"""Computes the input ``[N, D]`` of the first layer from the features :obj:`x`
