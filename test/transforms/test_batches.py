@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.transforms import ToSparseTensor
 
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
@@ -40,6 +41,16 @@ def test_graphs_of_a_batch_keep_what_was_added(transform):
             if isinstance(value, torch.Tensor):
                 torch.testing.assert_close(actual[name], value)
     assert batch[1].num_nodes == 6
+
+
+@pytest.mark.sparse
+def test_edges_in_matrices_of_a_batch_keep_their_scores():
+    """They were gone from the graphs of the batch."""
+    matrices = [ToSparseTensor()(graph) for graph in graphs()]
+    batch = JaccardScores()(Batch.from_data_list(matrices))
+    for actual, graph in zip(batch.to_data_list(), matrices, strict=True):
+        assert actual.edge_jaccard.equal(JaccardScores()(graph).edge_jaccard)
+    assert batch[1].edge_jaccard.numel() == 12
 
 
 def test_graphs_of_a_batch_of_several_types():

@@ -8,7 +8,11 @@ from torch_geometric.data.storage import BaseStorage, EdgeStorage, NodeStorage
 from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_attribute_name
-from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
+from torch_geometric_lgt.functional.neighbors.edges import (
+    edge_list,
+    sparse_entries,
+    weighted_edges,
+)
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 
 # names of PyG that transforms store values under only where the data has none
@@ -234,12 +238,23 @@ def split_in_batch(
         slices, steps = slices[key], steps[key]
     pointer = {
         'node': lambda: store.get('ptr'),
-        'edge': lambda: slices.get('edge_index'),
+        'edge': lambda: _edge_pointer(store, slices),
         'graph': lambda: torch.arange(num_graphs + 1),
     }[level]()
     if pointer is not None:
         slices[attr_name or 'x'] = pointer.cpu()
         steps[attr_name or 'x'] = torch.zeros(num_graphs, dtype=torch.long)
+
+
+def _edge_pointer(store: Any, slices: dict[str, Any]) -> Tensor | None:
+    r"""Returns the positions ``[B + 1]`` at which the edges of each graph of a batch begin and end:
+    the :obj:`slices` of :obj:`edge_index`, or the rows of :obj:`adj_t`, which are the targets.
+    Returns :obj:`None` if the batch knows neither."""
+    if 'edge_index' in slices or 'adj_t' not in slices:
+        return slices.get('edge_index')
+    entries = sparse_entries(store['adj_t'])
+    first_rows = slices['adj_t'][:, 0].contiguous()
+    return None if entries is None else torch.searchsorted(entries[0].cpu(), first_rows)
 
 
 def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> None:
