@@ -1,3 +1,4 @@
+import copy
 from collections import Counter
 from functools import partial
 from itertools import combinations
@@ -9,6 +10,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.datasets import FakeDataset
 from torch_geometric.loader import LinkLoader, LinkNeighborLoader
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
+from torch_geometric.sampler import NodeSamplerInput
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 from torch_geometric.transforms import AddSelfLoops
@@ -405,3 +407,19 @@ def test_no_hops_are_the_seeds_alone(options):
     batches = list(NeighborLoader(data, [], batch_size=8, **options))
     assert torch.cat([batch.n_id for batch in batches]).equal(torch.arange(data.num_nodes))
     assert all(batch.edge_index.shape == (2, 0) for batch in batches)
+
+
+def test_other_numbers_of_neighbours_may_be_set():
+    """PyG's ``LightningNodeData`` sets those of its evaluation in a copy of the sampler, whose next
+    batch ended in an error."""
+    data, seeds = graph(), torch.arange(4)
+    sampler = NeighborSampler(data, [1])
+    other = copy.copy(sampler)
+    other.num_neighbors = [-1, -1]
+    expected = NeighborSampler(data, [-1, -1]).sample_from_nodes(NodeSamplerInput(None, seeds))
+    actual = other.sample_from_nodes(NodeSamplerInput(None, seeds))
+    assert torch.equal(actual.node, expected.node)
+    assert torch.equal(actual.edge, expected.edge)
+    assert sampler.sample_from_nodes(NodeSamplerInput(None, seeds)).edge.numel() <= 4
+    with pytest.raises(ValueError, match="'num_neighbors' must"):
+        other.num_neighbors = 5

@@ -142,6 +142,17 @@ class NeighborSampler(BaseSampler):
             else stored_graph(self.graph_store)
         )
         self.homogeneous = set(self.edges) == {SINGLE_EDGE_TYPE}
+        self.num_neighbors = num_neighbors
+
+    @property
+    def num_neighbors(self) -> dict[Any, list[int]]:
+        r"""Returns the number of edges that each hop draws for a node, by edge type. It may be set
+        to what the argument of this name takes, as PyG's ``LightningNodeData`` does for
+        evaluation."""
+        return self._num_neighbors
+
+    @num_neighbors.setter
+    def num_neighbors(self, num_neighbors: NumNeighbors | list[int] | dict) -> None:
         if not isinstance(num_neighbors, NumNeighbors):
             lists = [num_neighbors]
             if isinstance(num_neighbors, dict) and not self.homogeneous:
@@ -154,7 +165,7 @@ class NeighborSampler(BaseSampler):
             else NumNeighbors(num_neighbors)
         )
         values = numbers.get_values(None if self.homogeneous else list(self.edges))
-        self.num_neighbors: dict[Any, Any] = (
+        self._num_neighbors: dict[Any, Any] = (
             {SINGLE_EDGE_TYPE: values} if self.homogeneous else dict(cast(Mapping, values))
         )
 
