@@ -2,6 +2,7 @@ import pickle
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.transforms import Constant
 from torch_geometric.utils import subgraph
@@ -173,3 +174,14 @@ def test_workers_that_are_not_forked_get_what_can_be_pickled():
     assert [received(number).n_id.tolist() for number in (1, 3)] == [
         batch.n_id.tolist() for batch in batches
     ]
+
+
+def test_a_loader_of_its_parts_is_refused():
+    """Accelerate's ``prepare`` makes one of these arguments; its batches were the numbers of the
+    batches."""
+    data = Data(x=torch.ones(6, 1), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    loader = NodePartitionLoader(data, 2)
+    parts = {name: getattr(loader, name) for name in ('batch_size', 'collate_fn', 'sampler')}
+    with pytest.raises(ValueError, match='a NodePartitionLoader must be iterated itself'):
+        next(iter(DataLoader(loader.dataset, **parts)))
+    assert sum(batch.num_nodes for batch in loader) == 6

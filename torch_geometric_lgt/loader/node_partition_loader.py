@@ -106,7 +106,11 @@ class NodePartitionLoader(DataLoader):
         self.equal_sizes = equal_sizes
         self.num_batches = -(-self.num_inputs // batch_size)
         super().__init__(
-            cast(Dataset, range(self.num_batches)), batch_size=None, generator=generator, **kwargs
+            cast(Dataset, range(self.num_batches)),
+            batch_size=None,
+            generator=generator,
+            collate_fn=_refuse,
+            **kwargs,
         )
 
     def __iter__(self) -> Iterator[Any]:
@@ -170,6 +174,16 @@ def _batch(
         if name not in batch:  # PyG's loaders keep those of the data, too
             batch[name] = ids
     return batch if transform is None else transform(batch)
+
+
+def _refuse(number: Any) -> None:
+    r"""Raises an error in a loader that another package has made of the parts of this one: it has
+    no partition, which :meth:`__iter__` draws."""
+    raise ValueError(
+        'a NodePartitionLoader must be iterated itself, which draws the partition (got a loader of '
+        "its parts, as of Accelerate's prepare); leave it out there, and move each batch with "
+        'batch.to(device)'
+    )
 
 
 def _ids(input_nodes: Tensor, num_nodes: int) -> Tensor:
