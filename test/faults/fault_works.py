@@ -123,6 +123,21 @@ def inference(folder, batch_size=9):
     )
 
 
+def interrupted_inference(folder):
+    """An inference that is interrupted after all layers, where it computes the scores of nodes."""
+    readout = DIFFormer.readout
+
+    def interrupted(model, layers, *local):
+        if layers[0].size(0) > 1:  # not the row of zeros that tells the number of columns
+            raise KeyboardInterrupt
+        return readout(model, layers, *local)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DIFFormer, 'readout', interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            inference(folder)
+
+
 def inference_in_halves(folder):
     return inference(folder, 20)
 

@@ -248,7 +248,8 @@ class LayerwiseModel(StreamedModel):
 
         return scores
 
-    def _score_of_zeros(self) -> Tensor:
+    def score_of_zeros(self) -> Tensor:
+        r"""Computes the scores ``[1, F_out]`` by :meth:`readout` of zeros."""
         dtype, device = reference(self.lin_in).dtype, reference(self.lin_out).device
         row = torch.zeros(1, self.layer_channels, dtype=dtype, device=device)
         return self.readout([row] * (len(self.attentions) + 1), row[:, : self.hidden_channels])

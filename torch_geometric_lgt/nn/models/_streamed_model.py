@@ -69,7 +69,7 @@ class StreamedModel(Module):
         """
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
-            width, dtype = self._score_of_zeros().size(1), reference(self.lin_in).dtype
+            width, dtype = self.score_of_zeros().size(1), reference(self.lin_in).dtype
             return stream.result(width, dtype, lambda: self.stream_scores(stream))
 
     def check_inputs(self, x: Tensor, edge_index: Edges) -> None:
@@ -84,7 +84,7 @@ class StreamedModel(Module):
         the scores ``[n, F_out]`` of the nodes of a part."""
         raise NotImplementedError
 
-    def _score_of_zeros(self) -> Tensor:
+    def score_of_zeros(self) -> Tensor:
         r"""Computes the scores ``[1, F_out]`` of a node whose hidden features are 0. They tell the
         number of columns of the scores."""
         raise NotImplementedError

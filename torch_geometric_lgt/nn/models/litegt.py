@@ -308,7 +308,8 @@ class LiteGT(StreamedModel):
         device = reference(self.lin_in).device
         return lambda part: self.lin_out(to_device(x[part.nodes], device))
 
-    def _score_of_zeros(self) -> Tensor:
+    def score_of_zeros(self) -> Tensor:
+        r"""Computes the scores ``[1, F_out]`` of a node whose output of the last layer is 0."""
         weight, width = reference(self.lin_in), self.layers[-1].conv.out_channels
         return self.lin_out(torch.zeros(1, width, dtype=weight.dtype, device=weight.device))
 
