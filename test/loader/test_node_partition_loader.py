@@ -185,3 +185,5 @@ def test_a_loader_of_its_parts_is_refused():
     with pytest.raises(ValueError, match='a NodePartitionLoader must be iterated itself'):
         next(iter(DataLoader(loader.dataset, **parts)))
     assert sum(batch.num_nodes for batch in loader) == 6
+    again = NodePartitionLoader(data, 2, collate_fn=loader.collate_fn)
+    assert sum(batch.num_nodes for batch in again) == 6

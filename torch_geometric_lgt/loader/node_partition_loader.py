@@ -105,12 +105,9 @@ class NodePartitionLoader(DataLoader):
         self.num_inputs = self.num_nodes if self.input_nodes is None else self.input_nodes.numel()
         self.equal_sizes = equal_sizes
         self.num_batches = -(-self.num_inputs // batch_size)
+        kwargs['collate_fn'] = _refuse  # no other one is called, as in PyG's loaders
         super().__init__(
-            cast(Dataset, range(self.num_batches)),
-            batch_size=None,
-            generator=generator,
-            collate_fn=_refuse,
-            **kwargs,
+            cast(Dataset, range(self.num_batches)), batch_size=None, generator=generator, **kwargs
         )
 
     def __iter__(self) -> Iterator[Any]:
