@@ -19,6 +19,7 @@ from torch_geometric_lgt.nn import KernelAttentionConv, feature_map
 from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.nn.models._streamed_model import StreamedModel
 from torch_geometric_lgt.testing import _layer_checks, dense
+from torch_geometric_lgt.testing._saved import SavedStorages
 
 ROOT = Path(__file__).parents[1]
 EXTEND = ROOT / 'docs' / 'extend'
@@ -285,14 +286,6 @@ def test_memory_of_a_feature_map(phi, matrices):
     """In matrices of the size of the input, up to a tenth."""
     conv = KernelAttentionConv(64, 64, heads=4, feature_map=phi)
     x = torch.randn(40_000, 64)
-    saved = {}
-    weights = {part.untyped_storage().data_ptr() for part in conv.parameters()}
-
-    def pack(part):
-        if part.untyped_storage().data_ptr() not in weights:
-            saved[part.untyped_storage().data_ptr()] = part.untyped_storage().nbytes()
-        return part
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda part: part):
+    with SavedStorages(conv.parameters()) as saved:
         conv(x).sum().backward()
-    assert sum(saved.values()) / (x.numel() * x.element_size()) == pytest.approx(matrices, abs=0.2)
+    assert sum(saved.sizes) / (x.numel() * x.element_size()) == pytest.approx(matrices, abs=0.2)

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 import torch_geometric_lgt
 from torch_geometric_lgt import nn
+from torch_geometric_lgt.testing._saved import SavedStorages
 
 ROOT = Path(__file__).parents[1]
 GALLERY = {  # the sizes that are set in capital letters at the start of a line
@@ -117,18 +118,9 @@ def test_memory_of_a_batch_is_that_of_the_page_about_scale(model, tensors):
     totals = []
     for layers in (2, 4):
         network = getattr(nn, model)(100, 64, 10, num_layers=layers)
-        parameters = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
-        kept = {}
-
-        def keep(tensor, kept=kept, parameters=parameters):
-            storage = tensor.untyped_storage()
-            if storage.data_ptr() not in parameters:
-                kept[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with SavedStorages(network.parameters()) as saved:
             out = network(x, edges)
-        totals.append(sum(kept.values()) / (4 * n * 64))
+        totals.append(sum(saved.sizes) / (4 * n * 64))
         del out
     few, many = totals
     assert round((many - few) / 2) == tensors

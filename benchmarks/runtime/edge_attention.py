@@ -27,6 +27,7 @@ from benchmarks.runtime.measure import seconds
 from benchmarks.runtime.transform_cases import cluster
 from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import JaccardSubtractorConv, LiteGT
+from torch_geometric_lgt.testing._saved import SavedStorages
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
 
 WIDTH, HEADS, LAYERS, HALVINGS = 80, 8, 12, 2
@@ -125,18 +126,7 @@ def measure(name: str, data: Data, repeats: int) -> dict[str, float]:
         str(op).split('.')[1]: count // 2
         for op, count in counter.get_flop_counts()['Global'].items()
     }
-    stored: dict[int, int] = {}
-    input_storages = {x.untyped_storage().data_ptr()} | {
-        part.data_ptr() for part in edges if isinstance(part, torch.Tensor)
-    }
-
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in input_storages:
-            stored[storage.data_ptr()] = storage.nbytes() // 4
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with SavedStorages([x, *(part for part in edges if isinstance(part, torch.Tensor))]) as stored:
         alive = run(True)
     del alive
     with torch.no_grad():
@@ -145,7 +135,7 @@ def measure(name: str, data: Data, repeats: int) -> dict[str, float]:
     return {
         'multiplications': sum(count for op, count in counts.items() if op != 'edge_distances'),
         'score_multiplications': sum(scores(conv, data, mask) for conv in convs),
-        'kept_numbers': sum(stored.values()),
+        'kept_numbers': sum(stored.sizes) // 4,
         'forward_seconds': times[len(times) // 2],
         'edge_by_edge_seconds': one_by_one,
     }

@@ -12,6 +12,7 @@ from torch_geometric_lgt.functional.losses import (
     uniformity,
 )
 from torch_geometric_lgt.testing import dense
+from torch_geometric_lgt.testing._saved import SavedStorages
 
 
 def test_by_hand():
@@ -77,19 +78,10 @@ def test_nothing_of_all_pairs_is_kept():
     flops are those of the pairs."""
     saved, flops = {}, {}
     for rows in (2048, 8192):
-        x, sizes = torch.randn(rows, 8, requires_grad=True), {}
-
-        def pack(tensor, sizes=sizes):
-            storage = tensor.untyped_storage()
-            sizes[storage.data_ptr()] = storage.nbytes()
-            return tensor
-
-        with (
-            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
-            FlopCounterMode(display=False) as counter,
-        ):
+        x = torch.randn(rows, 8, requires_grad=True)
+        with SavedStorages() as found, FlopCounterMode(display=False) as counter:
             uniformity(x)
-        saved[rows], flops[rows] = sum(sizes.values()), counter.get_total_flops()
+        saved[rows], flops[rows] = sum(found.sizes), counter.get_total_flops()
     assert saved[8192] <= 4.2 * saved[2048]
     chunks = {
         rows: range(0, rows - 1, min(losses.CHUNK_ELEMENTS // rows, rows // 8)) for rows in flops

@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.nn import DegreeMaskedAttention, FeatureMap, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
+from torch_geometric_lgt.testing._saved import SavedStorages
 
 FOLDED, UNFOLDED = 5, 24
 SIZES = pytest.mark.parametrize('num_features', [FOLDED, UNFOLDED], ids=['folded', 'unfolded'])
@@ -140,15 +141,10 @@ def test_no_tensor_of_all_features_is_kept(num_features, constants):
     constants(plain_elements=BY_OPERATORS)
     conv, saved = make(num_features), []
     for num_nodes in (1000, 2000):
-        sizes, x = {}, draw(num_nodes)
-
-        def pack(tensor, sizes=sizes):
-            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        x = draw(num_nodes)
+        with SavedStorages() as found:
             out = conv(x)
-        saved.append(sum(sizes.values()))
+        saved.append(sum(found.sizes))
         assert out.size(0) == num_nodes
     assert saved[1] - saved[0] == 1000 * 8 * (6 + 2)
 

@@ -27,6 +27,7 @@ from torch_geometric_lgt.testing._edge_checks import (
 )
 from torch_geometric_lgt.testing._promises import check_function, promise
 from torch_geometric_lgt.testing._samples import sample
+from torch_geometric_lgt.testing._saved import SavedStorages
 from torch_geometric_lgt.testing._wrapped_checks import check_wrapped
 
 FIXES = {
@@ -327,18 +328,9 @@ def _check_cost(layer: Module, call: Call, in_channels: int) -> None:
         edge_index = torch.cat(
             [edge_index, (edge_index + torch.tensor([[1], [2], [3]])) % num_nodes]
         ).view(2, -1)
-        kept: dict[int, int] = {}
-
-        def keep(value: Tensor, kept: dict[int, int] = kept) -> Tensor:
-            kept[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
-            return value
-
-        with (
-            FlopCounterMode(display=False) as counter,
-            torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value),
-        ):
+        with FlopCounterMode(display=False) as counter, SavedStorages() as saved:
             call(layer, x, edge_index).sum().backward()
-        found.append((counter.get_total_flops(), sum(kept.values())))
+        found.append((counter.get_total_flops(), sum(saved.sizes)))
     for name, few, many in zip(('flops', 'bytes for the backward pass'), *found, strict=True):
         if not 0 < many <= 4.2 * few:
             raise AssertionError(f'{many} {name} at 4N nodes for {few} at N')

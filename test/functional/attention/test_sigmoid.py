@@ -7,6 +7,7 @@ from torch_geometric_lgt.functional.attention import sigmoid as module
 from torch_geometric_lgt.functional.attention.sigmoid import sigmoid_attention, sigmoid_scores
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.testing import dense
+from torch_geometric_lgt.testing._saved import SavedStorages
 
 BATCHES = {
     'one': (None, None, 17, 12),
@@ -123,19 +124,10 @@ def test_the_sum_below_the_maximum_with_gradients():
 
 def test_nothing_of_the_size_of_the_pairs_is_kept():
     q, k, v = (torch.randn(600, 4, requires_grad=True) for _ in range(3))
-    saved = {}
-
-    def keep(value):
-        saved[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
-        return value
-
-    with (
-        FlopCounterMode(display=False) as counter,
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value),
-    ):
+    with FlopCounterMode(display=False) as counter, SavedStorages() as saved:
         sigmoid_attention(q, k, v, 1, segments(None, 600), segments(None, 600))[0].sum().backward()
     # of queries, keys, values, results, maxima and sums
-    assert sum(saved.values()) <= (4 * 4 + 2) * 600 * 4 + 2 * 8
+    assert sum(saved.sizes) <= (4 * 4 + 2) * 600 * 4 + 2 * 8
     assert counter.get_total_flops() == 2 * 600 * 600 * (8 + 3 * 4 + 2 * 4)
 
 

@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric_lgt.functional import kernel_attention
 from torch_geometric_lgt.nn import KernelAttentionConv
 from torch_geometric_lgt.testing import dense
+from torch_geometric_lgt.testing._saved import SavedStorages
 
 MAPS = ['simplex', 'orthogonal', 'positive', 'fourier', 'elu', 'relu', 'focused', 'learned']
 PAIRS = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
@@ -69,18 +70,9 @@ def test_scores_of_many_pairs_evaluate_each_node_once_and_keep_no_features():
     conv, x = KernelAttentionConv(16, 16, heads=2, num_features=32), torch.randn(12, 16)
     flops, saved = {}, {}
     for repeats in (1, 4):
-        pairs, sizes = PAIRS.repeat(1, repeats), {}
-
-        def pack(tensor, sizes=sizes):
-            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with (
-            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
-            FlopCounterMode(display=False) as counter,
-        ):
-            conv.attention_scores(x, pairs)
-        flops[repeats], saved[repeats] = counter.get_total_flops(), sum(sizes.values())
+        with SavedStorages() as found, FlopCounterMode(display=False) as counter:
+            conv.attention_scores(x, PAIRS.repeat(1, repeats))
+        flops[repeats], saved[repeats] = counter.get_total_flops(), sum(found.sizes)
     # of a pair: projections of query and key, and the product with the sums
     features = 2 * 2 * 2 * 8 * 32
     denominators = 2 * 2 * 32
