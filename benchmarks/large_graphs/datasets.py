@@ -23,6 +23,7 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
 from benchmarks.common.arrays_only import arrays_only, require_regular
+from benchmarks.common.classes import predicted_classes
 from benchmarks.common.files import DataError
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.datasets._download import download as download_file
@@ -53,7 +54,7 @@ def random_split(
 
 def accuracy(scores: Tensor, labels: Tensor) -> float:
     r"""Computes the share of the nodes whose class has the largest score."""
-    return float((scores.argmax(1, keepdim=True) == labels).double().mean())
+    return float((predicted_classes(scores)[:, None] == labels).double().mean())
 
 
 def load_ogb_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
@@ -87,7 +88,7 @@ def load_ogb_task(name: str, root: str | Path, download: bool = False) -> NodeTa
     evaluator = nodeproppred.Evaluator(name)
 
     def measure(scores: Tensor, labels: Tensor) -> float:
-        prediction = scores if binary else scores.argmax(1, keepdim=True)
+        prediction = scores if binary else predicted_classes(scores)[:, None]
         return evaluator.eval({'y_true': labels, 'y_pred': prediction})[metric]
 
     outputs = dataset.num_tasks if binary else dataset.num_classes

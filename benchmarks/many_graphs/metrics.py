@@ -7,6 +7,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch_geometric.loader import DataLoader
 
+from benchmarks.common.classes import predicted_classes
+
 Metric = Callable[[Tensor, Tensor], float]
 
 
@@ -28,8 +30,8 @@ def weighted_accuracy(prediction: Tensor, target: Tensor) -> float:
 
 def f1(prediction: Tensor, target: Tensor) -> float:
     r"""Computes the F1 score of class 1."""
-    hits = (prediction & target).sum()
-    return float(2 * hits / (prediction.sum() + target.sum()).clamp(min=1))
+    found, wanted = prediction == 1, target == 1
+    return float(2 * (found & wanted).sum() / (found.sum() + wanted.sum()).clamp(min=1))
 
 
 @torch.no_grad()
@@ -41,6 +43,6 @@ def evaluate(
     for data in loader:
         out, y = model(data.to(device)).cpu(), data.y.cpu()
         losses.append(criterion(out, y, level))
-        predictions.append(out.argmax(1))
+        predictions.append(predicted_classes(out))
         targets.append(y)
     return metric(torch.cat(predictions), torch.cat(targets)), float(torch.stack(losses).mean())

@@ -25,6 +25,7 @@ def roc_auc_of_pairs(scores, y):
 def test_accuracy():
     scores = torch.tensor([[0.2, 0.1, 0.0], [0.0, 0.3, 0.1], [0.0, 0.0, -1.0], [0.0, 0.0, 9.0]])
     assert accuracy(scores, torch.tensor([0, 1, 2, 2])) == 0.75
+    assert accuracy(torch.full((3, 2), torch.nan), torch.zeros(3)) == 0
 
 
 def test_roc_auc_ranks_nodes_by_the_difference_of_scores():
