@@ -1,6 +1,7 @@
 """Refuses what Windows refuses: to remove, rename or replace a file that is open or mapped."""
 
 import os
+import pathlib
 import sys
 from pathlib import Path
 
@@ -50,3 +51,7 @@ def refuse_used_files(monkeypatch):
     monkeypatch.setattr(os, 'replace', checked_replace)
     monkeypatch.setattr(os, 'rename', checked_replace)
     monkeypatch.setattr(os, 'unlink', checked_unlink)
+    if hasattr(pathlib, '_NormalAccessor'):  # Python 3.10 has its own names for the functions
+        for name in ('replace', 'rename', 'unlink'):
+            checked = staticmethod(getattr(os, name))
+            monkeypatch.setattr(pathlib._NormalAccessor, name, checked)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.tracing import is_capturing, is_tracing
+from torch_geometric_lgt.functional.tracing import is_capturing, is_tracing, to_list
 
 NEEDS_BATCH_SIZE = (
     "'batch_size' is needed with 'batch' under torch.compile or torch.jit.trace; pass the number "
@@ -26,7 +26,7 @@ class Segments(NamedTuple):
 def split_graphs(x: Tensor, nodes: Segments) -> tuple[Tensor, ...]:
     r"""Returns the rows of :obj:`x` ``[N, *]`` that belong to each graph."""
     rows = x if nodes.order is None else x[nodes.order]
-    return rows.split(nodes.sizes.tolist())
+    return rows.split(to_list(nodes.sizes))
 
 
 def join_graphs(parts: Sequence[Tensor], nodes: Segments) -> Tensor:

@@ -49,6 +49,14 @@ def is_transformed(values: Sequence[Any]) -> bool:
     )
 
 
+def to_list(x: Tensor) -> list[Any]:
+    r"""Returns the integers of a tensor of any shape as nested lists. In PyTorch 2.9 a transform of
+    :mod:`torch.func` lets Python read single numbers only."""
+    if is_transformed(()):
+        return [to_list(part) if x.dim() > 1 else int(part) for part in x.unbind()]
+    return x.tolist()
+
+
 def may_read_values() -> bool:
     r"""Returns whether Python may read the values of tensors. It may not while the code
     is traced (:meth:`is_tracing`) or a CUDA graph is captured."""

@@ -29,7 +29,7 @@ from torch_geometric_lgt.functional.numerics import (
     without_autocast,
 )
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph
-from torch_geometric_lgt.functional.tracing import recording
+from torch_geometric_lgt.functional.tracing import recording, to_list
 from torch_geometric_lgt.functional.unit_rows import to_unit_rows
 
 
@@ -73,7 +73,7 @@ def positions(nodes: Segments, x: Tensor) -> Positions:
     num_graphs = sizes.size(0)
     least = largest = num_nodes
     if num_graphs > 1:
-        least, largest = torch.stack(sizes.aminmax()).tolist()
+        least, largest = to_list(torch.stack(sizes.aminmax()))
         if order is not None and bool((order[1:] > order[:-1]).all()):
             order = None  # of nodes that compiled code has sorted without need
     if order is None and largest * num_graphs == num_nodes:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges, sorted_rows
-from torch_geometric_lgt.functional.tracing import is_tracing, may_read_values
+from torch_geometric_lgt.functional.tracing import is_tracing, may_read_values, to_list
 from torch_geometric_lgt.typing import Adj
 
 
@@ -199,7 +199,7 @@ def _checked(edge_index: Tensor, num_src: int, num_dst: int, argument: str) -> T
         )
     edge_index = edge_index.long()
     if edge_index.numel() > 0 and may_read_values():
-        low, high = torch.stack(edge_index.aminmax(dim=1)).tolist()
+        low, high = to_list(torch.stack(edge_index.aminmax(dim=1)))
         for name, least, most, bound in zip(
             ('source', 'target'), low, high, (num_src, num_dst), strict=True
         ):

@@ -4,7 +4,7 @@ import torch
 from scipy.sparse import coo_array, csr_array, eye_array
 from torch import Tensor
 
-from torch_geometric_lgt.functional.tracing import is_tracing, is_transformed
+from torch_geometric_lgt.functional.tracing import is_tracing, is_transformed, to_list
 
 
 def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
@@ -79,7 +79,7 @@ def _array_of(edge_index: Tensor) -> np.ndarray:
     r"""Returns the edges ``[2, E]`` as an array, also within a transform of :mod:`torch.func`, in
     which a tensor has no memory of its own."""
     if is_transformed((edge_index,)):
-        return np.array(edge_index.tolist(), dtype=np.int64)
+        return np.array(to_list(edge_index), dtype=np.int64)
     return edge_index.cpu().numpy()
 
 
