@@ -45,6 +45,13 @@ def example(cls, two=Y):
     return cls(one=Part(X, BIAS), two=Part(two, None), nodes=Axis(SIZES), **options)
 
 
+def parts(arguments):
+    """All values, in containers that compare a tensor with itself by identity."""
+    names = ('nodes', 'count', 'heads', 'scale', 'name', 'exact', 'constant')
+    others = {name: getattr(arguments, name) for name in names}
+    return [vars(arguments.one), vars(arguments.two), others]
+
+
 def test_the_schema_names_each_value(cls):
     expected = (
         'Tensor one_x, Tensor? one_bias, Tensor? two_x, Tensor? two_bias, Tensor nodes_sizes, '
@@ -64,7 +71,7 @@ def test_the_schema_names_each_value(cls):
 def test_unpacked_arguments_equal_the_packed_ones(cls):
     values = example(cls).pack()
     assert values == [X, BIAS, Y, None, SIZES, None, 3, 2, 0.5, 'a', True, None]
-    assert cls.unpack(values) == example(cls)
+    assert parts(cls.unpack(values)) == parts(example(cls))
 
 
 def test_a_shared_tensor_is_passed_once(cls):
