@@ -27,6 +27,26 @@ def test_several_types_of_nodes_are_refused(transform):
     assert len(transform(data.to_homogeneous()).keys()) > len(data.to_homogeneous().keys())
 
 
+@pytest.mark.parametrize('transform', [NodeDegree(), SVDEncoding(2)])
+@pytest.mark.parametrize('known', ['user', None])
+def test_a_node_type_without_attributes_is_named(transform, known):
+    """PyG has no store for it. SVDEncoding took its nodes for those of the other type."""
+    data = HeteroData()
+    if known is not None:
+        data[known].x = torch.randn(3, 2)
+    data['user', 'rates', 'item'].edge_index = torch.tensor([[0, 1], [1, 2]])
+    data['item', 'rated_by', 'user'].edge_index = torch.tensor([[1, 2], [0, 1]])
+    missing = 'user' if known is None else 'item'
+    with pytest.raises(
+        ValueError,
+        match=rf"'data' must know the number of nodes of '{missing}' \(got None\); set "
+        rf"data\['{missing}'\]\.num_nodes",
+    ):
+        transform(data)
+    data['user'].num_nodes = data['item'].num_nodes = 3
+    assert len(transform(data)['item']) > 1
+
+
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 
 

@@ -8,6 +8,7 @@ from torch_geometric_lgt._arguments import check_flags
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
+    check_ends,
     check_name,
     check_no_input,
     edges_of,
@@ -47,7 +48,7 @@ class NodeDegree(BaseTransform):
 
     Raises:
         ValueError: If the data has neither edges nor ``adj_t``, or an edge names a node that does
-            not exist. If the degrees cannot be appended to :obj:`x`, because :obj:`x` is sparse or
+            not exist. If the number of nodes of a type is unknown. If the degrees cannot be appended to :obj:`x`, because :obj:`x` is sparse or
             of a dtype that cannot hold them. If ``adj_t`` has values other than 1, which only
             ``weighted=True`` uses. (The attribute :obj:`edge_weight` raises no error without
             :obj:`weighted`; it is ignored.)
@@ -73,6 +74,7 @@ class NodeDegree(BaseTransform):
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Adds one degree for each node of each type to the graph, and returns the graph."""
         check_no_input(data, self.attr_name)
+        check_ends(data)
         start, count, total = {}, {}, 0
         for store in data.node_stores:
             start[store._key], count[store._key] = total, num_nodes_of(store)

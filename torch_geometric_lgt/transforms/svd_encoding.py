@@ -17,6 +17,7 @@ from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
     check_edge_type,
+    check_ends,
     check_inside_graphs,
     check_name,
     check_no_input,
@@ -83,10 +84,11 @@ class SVDEncoding(BaseTransform):
 
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalize` is no boolean. If
-            the data has more than two node types, or has two and edges within one of them. If
-            ``adj_t`` has values other than 1, which are not used: apply the transform to the edges.
-            If columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite or not in
-            the data. If an edge joins two graphs of a batch.
+            the data has more than two node types, or has two and edges within one of them. If the
+            number of nodes of a type is unknown. If ``adj_t`` has values other than 1, which are
+            not used: apply the transform to the edges. If columns cannot be appended to :obj:`x`.
+            If :obj:`edge_type` is bipartite or not in the data. If an edge joins two graphs of a
+            batch.
         RuntimeError: If no solver finds triplets that pass the checks.
 
     Example:
@@ -125,6 +127,7 @@ class SVDEncoding(BaseTransform):
         graph's matrix. Returns the graph or batch."""
         check_no_input(data, self.attr_name)
         if self.edge_type is None:
+            check_ends(data)
             node_stores, edge_stores, graph = data.node_stores, data.edge_stores, data
         else:
             nodes, edges = homogeneous(data, self.edge_type)
