@@ -315,3 +315,39 @@ def test_arguments_that_are_refused():
     both['v', 'to', 'v'].update({'edge_index': torch.tensor([[0], [1]]), 'time': torch.zeros(1)})
     with pytest.raises(ValueError, match=r"of nodes or of edges \(got 'time', which both have"):
         NeighborLoader(both, [2], 'v', time_attr='time')
+
+
+@pytest.mark.parametrize(
+    ('seeds', 'times', 'message'),
+    [
+        (torch.arange(N) >= 10, torch.arange(N), r'20 seed nodes \(got shape \(30,\)\)'),
+        (torch.tensor([5, 6]), torch.arange(N), r'2 seed nodes \(got shape \(30,\)\)'),
+        (None, torch.arange(3), r'30 seed nodes \(got shape \(3,\)\)'),
+        (None, torch.zeros(N, 1), r'30 seed nodes \(got shape \(30, 1\)\)'),
+    ],
+)
+def test_each_seed_node_has_a_time(seeds, times, message):
+    """Seeds of a mask had the times of the first nodes, in place of their own."""
+    with pytest.raises(ValueError, match=f"'input_time' must have a time for each of {message}"):
+        NeighborLoader(graph(), [2], seeds, input_time=times, time_attr='edge_time')
+
+
+@pytest.mark.parametrize('num_times', [E, 3])
+def test_each_link_has_a_time(num_times):
+    """Some of the links had the times of the first edges, in place of their own."""
+    data = graph()
+    message = rf"'edge_label_time' must have a time .* 40 links \(got shape \({num_times},\)\)"
+    options = {'time_attr': 'edge_time', 'edge_label_time': data.edge_time[:num_times]}
+    with pytest.raises(ValueError, match=message):
+        LinkNeighborLoader(data, [2], data.edge_index[:, -40:], **options)
+
+
+@pytest.mark.parametrize('earlier', [0, 1])
+def test_the_edge_of_a_link_counts_unless_the_time_is_earlier(earlier):
+    data = graph()
+    times = data.edge_time - earlier
+    options = {'time_attr': 'edge_time', 'edge_label_time': times, 'batch_size': 7}
+    for batch in LinkNeighborLoader(data, [-1], data.edge_index, **options):
+        link_of_edge = batch.batch[batch.edge_index[1]]
+        for link, edge in enumerate(batch.input_id.tolist()):
+            assert (edge in batch.e_id[link_of_edge == link]) == (earlier == 0)

@@ -21,6 +21,20 @@ def check_strategy(temporal_strategy: str) -> None:
     check_choice('temporal_strategy', temporal_strategy, STRATEGIES)
 
 
+def check_times(argument: str, time: Tensor | None, num_seeds: int, seeds: str) -> None:
+    r"""Checks that the argument with the times of seeds, unless it is :obj:`None`, has one time for
+    each of the :obj:`num_seeds` nodes or links, which the message calls :obj:`seeds`.
+
+    Raises:
+        ValueError: If it has not.
+    """
+    if time is not None and time.shape != (num_seeds,):
+        raise ValueError(
+            f"'{argument}' must have a time for each of {num_seeds} {seeds} (got shape "
+            f'{tuple(time.shape)})'
+        )
+
+
 def check_attributes(
     data: Any, temporal_strategy: str, time_attr: str | None, weight_attr: str | None
 ) -> None:

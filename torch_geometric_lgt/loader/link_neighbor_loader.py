@@ -8,6 +8,7 @@ from torch_geometric.data import Data
 from torch_geometric_lgt.loader._choice import check_links, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
+from torch_geometric_lgt.loader._temporal import check_times
 from torch_geometric_lgt.loader._transformed import check_link_batch
 from torch_geometric_lgt.loader._workers import WorkerLoader
 
@@ -18,9 +19,13 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
 
     Subclass of :class:`torch_geometric.loader.LinkNeighborLoader`. If ``pyg-lib`` is not installed,
     :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, from the distribution
-    of ``pyg-lib`` and with all options of PyG's loader, such as times (:obj:`time_attr`). Negative
-    edges are sampled as in PyG. With an :obj:`adj_t`, edge attributes follow the order of the
-    batch's :obj:`adj_t`, as in :class:`~torch_geometric_lgt.loader.NeighborLoader`.
+    of ``pyg-lib`` and with all options of PyG's loader. Negative edges are sampled as in PyG. With
+    an :obj:`adj_t`, edge attributes follow the order of the batch's :obj:`adj_t`, as in
+    :class:`~torch_geometric_lgt.loader.NeighborLoader`.
+
+    With times (:obj:`time_attr`), edges up to the time of a pair are sampled, among them the edge
+    of the pair itself. To predict a pair from earlier edges alone, reduce its time: by 1, as in
+    ``edge_label_time=time - 1``, if times are whole numbers.
 
     Args:
         data (Data, HeteroData or tuple): As in PyG's loader.
@@ -34,8 +39,8 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
         ValueError: If :obj:`num_neighbors`, :obj:`time_attr`, :obj:`weight_attr` or another option
             of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid. If
             :obj:`edge_label_index` is missing for stores or data without edges, or is no tensor
-            ``[2, E]`` of ids with as many labels. If :obj:`transform` reorders or drops the ends of
-            the pairs of a batch. If edges of a type are neither in
+            ``[2, E]`` of ids with as many labels and times. If :obj:`transform` reorders or drops
+            the ends of the pairs of a batch. If edges of a type are neither in
             :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or those two
             list them in different orders. If features are sparse in another layout than COO, or in
             COO with workers.
@@ -81,6 +86,8 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
             edge_label_index = None, edge_label_index  # PyG's form for edges of one type
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)
         super().__init__(data, num_neighbors, edge_label_index, **kwargs)
+        links = self.input_data
+        check_times('edge_label_time', links.time, links.row.numel(), 'links')
         self.types_to_order = types_to_order
 
     def filter_fn(self, out: Any) -> Any:

@@ -6,6 +6,7 @@ import torch_geometric.loader
 from torch_geometric_lgt.loader._choice import checked_seeds, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
+from torch_geometric_lgt.loader._temporal import check_times
 from torch_geometric_lgt.loader._transformed import check_node_batch
 from torch_geometric_lgt.loader._workers import SeedLoader
 
@@ -39,10 +40,11 @@ class NeighborLoader(SeedLoader, torch_geometric.loader.NeighborLoader):
     Raises:
         ValueError: If :obj:`num_neighbors`, :obj:`time_attr`, :obj:`weight_attr` or another option
             of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid. If
-            :obj:`transform` reorders or drops the seed nodes of a batch. If edges of a type are
-            neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` :obj:`adj_t`,
-            or those two list them in different orders. If features are sparse in another layout
-            than COO, or in COO with workers.
+            :obj:`input_time` does not have one time for each seed node. If :obj:`transform`
+            reorders or drops the seed nodes of a batch. If edges of a type are neither in
+            :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or those two
+            list them in different orders. If features are sparse in another layout than COO, or in
+            COO with workers.
 
     Example:
         >>> import torch
@@ -66,6 +68,8 @@ class NeighborLoader(SeedLoader, torch_geometric.loader.NeighborLoader):
             input_nodes = torch.arange(max(data[1].get_all_edge_attrs()[0].size))
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)
         super().__init__(data, num_neighbors, input_nodes, **kwargs)
+        seeds = self.input_data
+        check_times('input_time', seeds.time, seeds.node.numel(), 'seed nodes')
         self.types_to_order = types_to_order
 
     def filter_fn(self, out: Any) -> Any:

@@ -9,7 +9,11 @@ from windows_files import replaces_mapped_files
 
 from torch_geometric_lgt import _io
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
+from torch_geometric_lgt.loader import (
+    LinkNeighborLoader,
+    NeighborLoader,
+    NodePartitionLoader,
+)
 from torch_geometric_lgt.nn import (
     AttentionMemory,
     DIFFormer,
@@ -85,6 +89,20 @@ def test_a_batch_equals_the_whole_graph_while_parameters_rest(name):
     memory, whole = memory_of(model, data), model(data.x, data.edge_index)
     for batch in NeighborLoader(data, [-1] * 3, batch_size=20, shuffle=True):
         nodes, out = read(model, batch, memory)
+        torch.testing.assert_close(out, whole[nodes], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('name', ['difformer', 'graph-transformer'])
+def test_the_seed_nodes_of_links_are_the_first_sampled_nodes(name):
+    data, model = graph(), MODELS[name]().eval()
+    memory, whole = memory_of(model, data), model(data.x, data.edge_index)
+    pairs = data.edge_index[:, :30]
+    for batch in LinkNeighborLoader(data, [-1] * 3, pairs, neg_sampling='binary', batch_size=8):
+        nodes = batch.n_id[: batch.num_sampled_nodes[0]]
+        assert torch.equal(batch.edge_label_index.unique(), torch.arange(nodes.numel()))
+        states = memory.without(nodes)
+        arguments = {'degree': batch.degree, 'states': states, 'num_keys': nodes.numel()}
+        out = model(batch.x, batch.edge_index, **arguments)[: nodes.numel()]
         torch.testing.assert_close(out, whole[nodes], rtol=1e-5, atol=1e-6)
 
 

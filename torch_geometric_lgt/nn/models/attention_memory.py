@@ -27,7 +27,10 @@ class AttentionMemory:
     first two terms are the result of :meth:`without` for these nodes; the model adds the third.
     Only the seed nodes are keys, and only their rows of the output are valid; the sampled
     neighbours after them serve message passing. So pass :obj:`num_keys`: as keys, the neighbours
-    would count twice. The earlier keys :math:`\mathbf{k}_j^{\mathrm{old}}` of the seed nodes,
+    would count twice. A :class:`~torch_geometric_lgt.loader.NeighborLoader` has
+    ``batch.batch_size`` seed nodes in a batch. A
+    :class:`~torch_geometric_lgt.loader.LinkNeighborLoader` has ``batch.num_sampled_nodes[0]``, the
+    ends of the pairs. The earlier keys :math:`\mathbf{k}_j^{\mathrm{old}}` of the seed nodes,
     computed from the stored inputs, are constants, and the present keys :math:`\mathbf{k}_j` have
     gradients; every node counts once. Until a parameter changes, :math:`\mathbf{S}` is the state of
     the whole graph. Afterwards the keys outside the batch belong to the old parameters; build the
