@@ -73,7 +73,8 @@ def attention_report(
     ``layer``            path of the layer in the model
     ``others``           mean share of a node's attention weight on other nodes; below 0 if their
                          weights, which have signs in SGFormer and with ``'fourier'``, sum to less
-                         than 0
+                         than 0; None for a pair of sources and targets, as in MGFormer, except
+                         in SGFormer's layer
     ``beyond mean``      norm of the difference between the attention's output and the plain mean of
                          the values, divided by the norm of the output
     ``entropy``          entropy of the weights above 0, divided by that of uniform weights (over

@@ -337,10 +337,35 @@ assert abs(compared['rows of users'] - recall(model, test, known)) < 0.01
 assert compared['means of items'] > popular
 compared
 
+
 # %%
 # An item without a row cannot be ranked. When new items come, train again on all interactions, also
 # those of new users: ids of the new data set may have other numbers, so replace the whole file.
-#
+# ``load_state_dict`` refuses the saved state, which has other sizes. The new model may start from
+# the learned rows, which are found by the ids. Its layers and encodings stay new: the columns of
+# new encodings are others.
+def start_from_saved(model, user_ids, item_ids):
+    """Copies the saved rows of the embedding to the users and items with the same ids."""
+    rows = saved['state_dict']['embedding.weight']
+    for ids, numbers, first, saved_first in (
+        (user_ids, user_numbers, 0, 0),
+        (item_ids, item_numbers, model.num_users, served.num_users),
+    ):
+        pairs = [(new, numbers[name]) for new, name in enumerate(ids) if name in numbers]
+        new, old = torch.tensor(pairs).t()
+        with torch.no_grad():
+            model.embedding.weight[first + new] = rows[saved_first + old]
+
+
+# in place of the next day's data: the same ids with other numbers
+user_ids, item_ids = dataset.user_ids.tolist()[::-1], dataset.item_ids.tolist()[::-1]
+next_model = new_model(rank)
+start_from_saved(next_model, user_ids, item_ids)
+new_rows = next_model.embedding.weight.split([num_users, num_items])
+saved_rows = served.embedding.weight.split([num_users, num_items])
+assert all(torch.equal(new.flip(0), old) for new, old in zip(new_rows, saved_rows, strict=True))
+
+# %%
 # In a checkout of the repository, ``python -m benchmarks.recommendation --root data --dataset
 # amazon-beauty --model mgformer`` trains on public data to the end, and ``--model`` also names the
 # baselines. :doc:`/benchmarks/recommendation` has the figures,

@@ -142,7 +142,8 @@ class Recommender(Module):
             src_index (torch.Tensor or list, optional): The users: ids, or a bool for each node.
                 With :obj:`dst_index` they may be items. (default: :obj:`None`, all users)
             dst_index (torch.Tensor or list, optional): The nodes to choose from: ids, of which
-                repeated ones count once, or a bool for each node. (default: :obj:`None`, all items)
+                repeated ones count once, or a bool for each node. The ids of items begin at U;
+                smaller ones are users, who are then recommended. (default: :obj:`None`, all items)
             k (int, optional): The number of nodes for each user. (default: :obj:`1`)
             sorted (bool, optional): If :obj:`True`, the best node comes first. If :obj:`False`, the
                 order is arbitrary; nodes of equal score always have an arbitrary order. (default:

@@ -253,8 +253,9 @@ class MGFormer(Recommender):
 
         Args:
             edge_index (torch.Tensor or SparseTensor, optional): The graph, needed by the mask
-                :obj:`"adjacency"`, and by the mask :obj:`"degree"` of a model without
-                :obj:`degree`. (default: :obj:`None`)
+                :obj:`"adjacency"`, with both directions of each edge: without edges into users no
+                user attends to an item, and no error is raised. Needed by the mask
+                :obj:`"degree"` of a model without :obj:`degree`, too. (default: :obj:`None`)
             nodes (torch.Tensor or list, optional): The ids ``[n]``, or a bool for each node.
                 (default: :obj:`None`, all)
             states (list, optional): For each layer the sums over the keys of all nodes, from
