@@ -13,8 +13,9 @@ Needs matplotlib, which the extra ``visualization`` installs (:doc:`/install`).
 # ----------------------
 #
 # One row for each interaction, in a folder of its own: ``data/shop/raw.csv``, or ``raw.parquet``
-# with the extra ``recommend``. Ids may be numbers or texts. Here 400 users each like two of ten
-# kinds of items, and popular items are chosen more often.
+# with the extra ``recommend``. With pandas, ``frame.to_csv(path, index=False)`` writes it. Ids may
+# be numbers or texts. Here 400 users each like two of ten kinds of items, and popular items are
+# chosen more often.
 from copy import deepcopy
 from itertools import product
 from pathlib import Path

@@ -609,6 +609,8 @@ def test_a_user_without_a_row_is_no_item():
     message = (
         rf"'src_index' must hold ids of users, from 0 to {USERS - 1}, unless 'dst_index' is given "
         rf'\(got {USERS}, an item\); for a new user, average the rows of get_embedding'
+        r"\(nodes=items\) with the user's items, and score all items with this average by the rule "
+        r"in 'scoring'$"
     )
     for users in ([USERS], [0, USERS], torch.arange(N) == USERS):
         with pytest.raises(ValueError, match=message):

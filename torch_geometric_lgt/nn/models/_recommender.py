@@ -189,8 +189,8 @@ class Recommender(Module):
             raise ValueError(
                 f"'src_index' must hold ids of users, from 0 to {self.num_users - 1}, unless "
                 f"'dst_index' is given (got {int(users.max())}, an item); for a new user, average "
-                "the rows of get_embedding(nodes=items) with the user's items, and rank all items "
-                'by their products with this average'
+                "the rows of get_embedding(nodes=items) with the user's items, and score all items "
+                "with this average by the rule in 'scoring'"
             )
         check_whole('k', k, 0)
         if k > items.numel():
