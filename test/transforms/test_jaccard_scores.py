@@ -23,6 +23,13 @@ def test_adds_a_score_to_each_edge():
     )
 
 
+@pytest.mark.parametrize('neighbors', ['in', 'out', 'all'])
+def test_a_bipartite_graph_has_indices_of_0_alone(neighbors):
+    pairs = torch.stack([torch.randint(6, (20,)), torch.randint(5, (20,)) + 6])
+    data = Data(edge_index=torch.cat([pairs, pairs.flip(0)], 1), num_nodes=11)
+    assert JaccardScores(neighbors=neighbors)(data).edge_jaccard.tolist() == [0] * 40
+
+
 def test_graphs_of_a_batch_do_not_meet():
     graphs = [Data(edge_index=barabasi_albert_graph(n, 3), num_nodes=n) for n in (10, 17)]
     together = JaccardScores()(Batch.from_data_list(graphs)).edge_jaccard

@@ -36,6 +36,8 @@ class JaccardScores(BaseTransform):
     See :meth:`~torch_geometric_lgt.functional.jaccard` for the index. A neighbourhood is a set of
     nodes without the node itself, so that repeated edges count once; each of them gets the index. A
     self loop has the index 1, or 0 if its node has no neighbour.
+    In a bipartite graph, such as one of users and items, all indices are 0: the ends of an edge
+    share no neighbour.
 
     The indices follow the order of :obj:`edge_index`. Those of an :obj:`adj_t`, in any sparse
     format, are sorted by target, then by source: row by row, as layers read its edges. Loaders
