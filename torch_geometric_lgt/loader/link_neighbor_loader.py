@@ -25,7 +25,8 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
 
     With times (:obj:`time_attr`), edges up to the time of a pair are sampled, among them the edge
     of the pair itself. To predict a pair from earlier edges alone, reduce its time: by 1, as in
-    ``edge_label_time=time - 1``, if times are whole numbers.
+    ``edge_label_time=time - 1``, if times are whole numbers. With times or :obj:`disjoint`, a link
+    and its negative pairs have one number in :obj:`batch`, so attention joins their nodes.
 
     Args:
         data (Data, HeteroData or tuple): As in PyG's loader.

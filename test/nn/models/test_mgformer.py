@@ -357,8 +357,8 @@ def test_a_matrix_with_weights_ranks_as_weighted_edges():
 def test_edges_whose_items_have_ids_from_0_are_refused():
     edges = EDGES - torch.tensor([[0], [USERS]])
     message = (
-        f"'edge_index' must join users and items, whose ids begin at {USERS} (got ids up to 5); "
-        'add the number of users to the ids of items'
+        f"'edge_index' must join users and items, whose ids begin at {USERS} (got [0, 0] and ids "
+        'up to 5); add the number of users to the ids of items'
     )
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         make(degree=None).recommend(edges)
@@ -369,6 +369,20 @@ def test_edges_whose_items_have_ids_from_0_are_refused():
             model(*pairs)
     # two users have a score, but no loss
     assert model.eval()(EDGES, edges).shape == model.train()(EDGES, EDGES).shape
+
+
+def test_item_ids_from_0_are_refused_where_there_are_more_items_than_users():
+    """The largest ids looked like those of items, and others joined two users."""
+    model = MGFormer(3, 9, 4)
+    edges = torch.tensor([[0, 0, 1, 2], [1, 5, 8, 7]])
+    for graph in (edges, torch.cat([edges, edges.flip(0)], 1)):
+        message = r"'edge_index' must join .* begin at 3 \(got \[0, 1\] and ids up to 8\); add"
+        with pytest.raises(ValueError, match=message):
+            model.recommend(graph)
+    nodes = edges + torch.tensor([[0], [3]])
+    friends = torch.tensor([[0], [1]])
+    assert model.recommend(torch.cat([nodes, friends], 1)).shape == (3, 1)
+    assert model.recommend(nodes[:, :2]).shape == (3, 1)  # items whose ids are below 9
 
 
 def test_heads_and_encodings_that_do_not_fit():

@@ -259,11 +259,20 @@ class Recommender(Module):
         return degrees(edge_list(edge_index, self.num_nodes, self.num_nodes), self.num_nodes)
 
     def _check_items(self, pairs: Tensor, argument: str = 'edge_index') -> None:
-        r"""Raises a ValueError if there are pairs ``[2, P]``, none of which has an item."""
-        if pairs.numel() > 0 and int(pairs.max()) < self.num_users:
+        r"""Raises a ValueError if the ids of items in :obj:`pairs` ``[2, P]`` begin at 0: no pair
+        has an item, or an edge joins two users and all ids fit the numbers of users and items."""
+        if pairs.numel() == 0:
+            return
+        got = f'ids up to {int(pairs.max())}'
+        num_ids = self.num_users
+        joins_users = (pairs < self.num_users).all(0)
+        if argument == 'edge_index' and bool(joins_users.any()):
+            num_ids = max(num_ids, self.num_nodes - self.num_users)
+            got = f'{pairs[:, joins_users][:, 0].tolist()} and {got}'
+        if int(pairs.max()) < num_ids:
             raise ValueError(
                 f'{argument!r} must join users and items, whose ids begin at {self.num_users} (got '
-                f'ids up to {int(pairs.max())}); add the number of users to the ids of items'
+                f'{got}); add the number of users to the ids of items'
             )
 
     def _history(self, exclude: Adj | None, users: Tensor, items: Tensor, k: int) -> History:
