@@ -3,6 +3,7 @@ all layers wrap each of them too."""
 
 import pytest
 import torch
+from quantized import dequantize_, quantize_
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import prune, spectral_norm, weight_norm
 from torch.utils.flop_counter import FlopCounterMode
@@ -152,6 +153,21 @@ def test_quantised_parts_run():
         rounded.bias = part.bias
         setattr(layer, name, torch.nn.Sequential(rounded))
     assert 0 < (layer(x) - expected).abs().max() < 0.1
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_quantized_weights_are_called_by_their_layers(name):
+    """Operators of this package got the weights, which define the operation of their layer only."""
+    layer, x, results = LAYERS[name]().eval(), torch.randn(12, 6, requires_grad=True), []
+    exact = run(layer, x).detach()
+    quantize_(layer)
+    for change in (lambda _: None, dequantize_):
+        change(layer)
+        out = run(layer, x)
+        grad = x.new_zeros(()) if name == 'mgformer' else torch.autograd.grad(out.sum(), x)[0]
+        results.append((out.detach(), grad))
+    torch.testing.assert_close(results[0], results[1])
+    assert not torch.equal(results[0][0], exact)
 
 
 class Wrapper(torch.nn.Module):

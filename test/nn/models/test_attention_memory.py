@@ -3,6 +3,7 @@ import re
 import pytest
 import torch
 from gradients import gradients, leaves_of
+from quantized import dequantize_, quantize_
 from torch.nn.utils import prune
 from torch_geometric.data import Data
 from windows_files import replaces_mapped_files
@@ -355,6 +356,26 @@ def test_a_file_that_is_no_memory_of_the_model_is_refused(tmp_path):
     memory_of(model, graph()).states[0].save(path)
     with pytest.raises(ValueError, match="'path' must hold 'attention_memory'"):
         AttentionMemory.load(path, model)
+
+
+def test_a_quantized_model_takes_the_memory_of_the_model_before(tmp_path):
+    """The error named 'x', whose dtype was that of the parameters."""
+    path, model, data = tmp_path / 'memory', DIFFormer(5, 8, 3).eval(), graph()
+    memory = memory_of(model, data)
+    memory.save(path)
+    batch = NeighborLoader(data, [-1, -1], batch_size=7).collate_fn(torch.arange(7))
+    model.requires_grad_(False)
+    quantize_(model)
+    message = (
+        r"^the layers of an AttentionMemory must .* \(got '0\.lin_query\.weight' of a quantized"
+    )
+    with pytest.raises(ValueError, match=message):
+        memory_of(model, data)
+    with pytest.raises(ValueError, match=message):
+        AttentionMemory.load(path, model)
+    _, out = read(model, batch, memory)
+    dequantize_(model)
+    torch.testing.assert_close(read(model, batch, memory)[1], out)
 
 
 def test_a_file_of_other_sizes_is_refused(tmp_path):

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from quantized import quantize_
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GAT, GCN, GraphSAGE
 from torch_geometric.transforms import ToUndirected
@@ -567,13 +568,20 @@ class Quantized(torch.nn.Linear):
         return {'zero_point': 0}
 
 
-def test_a_quantized_model_writes_to_no_folder(tmp_path):
-    """Its state dict has more than tensors, which no checksum identifies."""
-    data, model = graph(), SGFormer(5, 8, 3).double().eval()
+def change_output(model):
     model.lin_out = Quantized(8, 3).double()
+
+
+@pytest.mark.parametrize(
+    ('change', 'name'), [(change_output, 'lin_out._extra_state'), (quantize_, 'lin_in.weight')]
+)
+def test_a_quantized_model_writes_to_no_folder(change, name, tmp_path):
+    """Its state dict has more than plain tensors, which no checksum identifies."""
+    data, model = graph(), SGFormer(5, 8, 3).double().eval()
+    change(model)
     whole = model(data.x, data.edge_index)
     torch.testing.assert_close(model.inference(loader(data)), whole, rtol=1e-12, atol=1e-12)
-    message = r"^'folder' must be None .* quantized one \(got 'lin_out._extra_state'\)"
+    message = rf"^'folder' must be None .* quantized one \(got '{name}'\)"
     with pytest.raises(ValueError, match=message):
         model.inference(loader(data), tmp_path)
     assert not any(tmp_path.iterdir())

@@ -25,8 +25,9 @@ def is_exact_linear(part: Module | None, kind: type[Module] = Linear) -> bool:
     r"""Tells whether the layer :obj:`part` computes no more than its class :obj:`kind` does, so
     that its weight and bias may be used without calling it.
 
-    :obj:`False` for another class of layers, a replaced :obj:`forward`, a parametrisation, and
-    hooks of this layer or of all modules. :obj:`None`, an absent layer, counts as such."""
+    :obj:`False` for another class of layers, a replaced :obj:`forward`, a parametrisation, hooks of
+    this layer or of all modules, and a weight with operations of its own, such as a quantized one.
+    :obj:`None`, an absent layer, counts as such."""
     if part is None:
         return True
     is_replaced = (
@@ -40,7 +41,16 @@ def is_exact_linear(part: Module | None, kind: type[Module] = Linear) -> bool:
         or part._backward_hooks
         or part._backward_pre_hooks
     )
-    return not (is_replaced or has_hooks or _has_global_hooks())
+    if is_replaced or has_hooks or _has_global_hooks():
+        return False
+    return _has_plain_type(cast(Tensor, part.weight))
+
+
+def _has_plain_type(weight: Tensor) -> bool:
+    r"""Tells whether PyTorch's own operations compute with a weight. Quantized weights are of
+    subclasses of tensors, which may define only the operation of their layer."""
+    kind: Any = type(weight)
+    return kind is Tensor or kind.__torch_function__ is torch._C._disabled_torch_function_impl
 
 
 def _has_global_hooks() -> bool:

@@ -9,11 +9,23 @@ from torch.nn import ModuleList
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.numerics import complete_device
 from torch_geometric_lgt.nn._layers.linear_parts import reference
+from torch_geometric_lgt.nn.models._streaming.keys import quantized_value
 
 
 def frozen_double(convs: ModuleList) -> ModuleList:
     r"""Copies the layers :obj:`convs` in double precision, with constant parameters. The copies are
-    on the device of the layers, or on the CPU if that device has no double precision."""
+    on the device of the layers, or on the CPU if that device has no double precision.
+
+    Raises:
+        ValueError: If a layer is quantized, and has no double precision.
+    """
+    quantized = quantized_value(convs)
+    if quantized is not None:
+        raise ValueError(
+            'the layers of an AttentionMemory must have plain tensors in their state dict (got '
+            f'{quantized!r} of a quantized layer); build or load it with the model before it is '
+            'quantized, and pass its states to the quantized one'
+        )
     # deepcopy refuses tensors that are no leaves: weights that pruning or parametrisations
     # compute in each call
     computed = [

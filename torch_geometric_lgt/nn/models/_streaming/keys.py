@@ -16,7 +16,8 @@ def model_key(model: Module) -> tuple[str, str]:
     :meth:`plain_settings`.
 
     Raises:
-        ValueError: If a lazy parameter has no size yet, or the state dict has more than tensors.
+        ValueError: If a lazy parameter has no size yet, or the state dict has more than plain
+            tensors.
     """
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise ValueError(
@@ -24,14 +25,28 @@ def model_key(model: Module) -> tuple[str, str]:
             'writes to a folder'
         )
     state = model.state_dict()
-    others = [name for name, value in state.items() if not isinstance(value, Tensor)]
-    if others:
+    quantized = quantized_value(model)
+    if quantized is not None:
         raise ValueError(
             "'folder' must be None for a model with more than tensors in its state dict, such as a "
-            f'quantized one (got {others[0]!r})'
+            f'quantized one (got {quantized!r})'
         )
     tensors = {name: tensor.cpu() for name, tensor in state.items()}
     return checksum(tensors), repr(plain_settings(model))
+
+
+def quantized_value(module: Module) -> str | None:
+    r"""Returns the name of a value in the state dict of :obj:`module` that is no plain tensor, as
+    quantized layers have them, or :obj:`None`."""
+    state = module.state_dict().items()
+    return next((name for name, value in state if not _is_plain_tensor(value)), None)
+
+
+def _is_plain_tensor(value: Any) -> bool:
+    r"""Tells whether :obj:`value` is a tensor whose class does not replace PyTorch's operators."""
+    kind: Any = type(value)
+    plain: Any = Tensor
+    return isinstance(value, Tensor) and kind.__torch_dispatch__ is plain.__torch_dispatch__
 
 
 def plain_settings(model: Module) -> dict[str, str]:
