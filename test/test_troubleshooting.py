@@ -17,6 +17,7 @@ SOURCES = (
     Path(torch_geometric.__file__).parent / 'sampler' / 'neighbor_sampler.py',
     Path(torch.__file__).parent / '_dynamo' / 'convert_frame.py',
     Path(torch.__file__).parent / 'cuda' / '__init__.py',
+    Path(torch.__file__).parent / 'export' / '__init__.py',
     Path(torch.__file__).parent / 'nn' / 'functional.py',
     Path(torch.__file__).parent / 'nn' / 'modules' / 'module.py',
     Path(torch.__file__).parent / 'serialization.py',

@@ -1,8 +1,11 @@
 """Models as exported programs, for graphs of any size."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
-from torch.export import Dim, export
+from torch.export import Dim, export, save
 
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
@@ -56,6 +59,34 @@ def test_exported_models_serve_graphs_of_every_size(name, sizes):
     for num_nodes, num_edges in ((12, 30), (2, 2), (3, 71), (200, 5), (500, 2000)):
         args, kwargs = graph(name, num_nodes, num_edges)
         torch.testing.assert_close(program(*args, **kwargs), model(*args, **kwargs))
+
+
+LOAD = """
+import sys, torch
+{imports}
+program, call = sys.argv[1:]
+args, expected = torch.load(call)
+torch.testing.assert_close(torch.export.load(program).module()(*args), expected)
+"""
+
+
+@pytest.mark.compiled
+def test_a_process_that_loads_a_program_imports_the_operators(tmp_path):
+    """As the page of errors says."""
+    model, args = MODELS['SGFormer']().eval(), graph('SGFormer', 12, 30)[0]
+    files = [str(tmp_path / 'program.pt2'), str(tmp_path / 'call.pt')]
+    save(export(model, args), files[0])
+    torch.save((args, model(*args).detach()), files[1])
+    without, within = (
+        subprocess.run(
+            [sys.executable, '-W', 'ignore', '-c', LOAD.format(imports=imports), *files],
+            capture_output=True,
+            text=True,
+        )
+        for imports in ('', 'import torch_geometric_lgt.nn')
+    )
+    assert 'We ran into an error when deserializing the saved file' in without.stderr
+    assert within.returncode == 0, within.stderr
 
 
 @pytest.mark.compiled
