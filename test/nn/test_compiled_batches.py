@@ -45,6 +45,18 @@ def test_one_graph_for_any_number_of_graphs(name):
 
 
 @pytest.mark.compiled
+@torch._dynamo.config.patch(recompile_limit=1)
+def test_compiled_models_of_one_process_share_no_limit():
+    """All models had one code object, whose compilations are limited, and later ones ran without
+    compilation."""
+    graph = rings(3)
+    for name in ('SGFormer', 'DIFFormer', 'NodeFormer', 'GraphTransformer', 'LiteGT'):
+        module, counter = MODULES[name]().eval(), CompileCounter()
+        torch.compile(module, dynamic=True, backend=counter)(*graph, batch_size=3)
+        assert counter.frame_count == 1, name
+
+
+@pytest.mark.compiled
 @pytest.mark.parametrize('options', [{}, {'batch_size': 1}])
 @pytest.mark.parametrize('name', ['difformer', 'NodeFormer'])
 def test_a_batch_of_one_graph(name, options):

@@ -1,7 +1,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -34,8 +34,11 @@ def with_advice(training: str = BATCHES) -> Callable[[Callable[..., Any]], Calla
                     "with the method 'inference'"
                 ) from error
 
+        # torch.compile limits the compilations of one code object, which all models would share
+        method: Any = run
+        method.__code__ = method.__code__.replace(co_name=forward.__qualname__)
         del run.__wrapped__  # torch.fx reads the code of what is wrapped
-        cast(Any, run).__signature__ = inspect.signature(forward)
+        method.__signature__ = inspect.signature(forward)
         return run
 
     return decorate
