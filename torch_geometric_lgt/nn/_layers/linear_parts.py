@@ -3,7 +3,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import Embedding, LazyLinear, Linear, Module
+from torch.nn import Embedding, LazyLinear, Linear, Module, Parameter
 from torch.nn.modules import module as torch_module
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils.module_tracker import ModuleTracker
@@ -43,14 +43,18 @@ def is_exact_linear(part: Module | None, kind: type[Module] = Linear) -> bool:
     )
     if is_replaced or has_hooks or _has_global_hooks():
         return False
-    return _has_plain_type(cast(Tensor, part.weight))
+    weight = part._parameters.get('weight')
+    return weight is None or type(weight) is Parameter or is_plain_tensor(weight)
 
 
-def _has_plain_type(weight: Tensor) -> bool:
-    r"""Tells whether PyTorch's own operations compute with a weight. Quantized weights are of
-    subclasses of tensors, which may define only the operation of their layer."""
-    kind: Any = type(weight)
-    return kind is Tensor or kind.__torch_function__ is torch._C._disabled_torch_function_impl
+def is_plain_tensor(value: Any) -> bool:
+    r"""Tells whether :obj:`value` is a tensor that PyTorch's own operations take. Quantized weights
+    are of subclasses of tensors, which may define only the operation of their layer."""
+    kind: Any = type(value)
+    if kind is Tensor:
+        return True
+    is_tensor = isinstance(value, Tensor)
+    return is_tensor and kind.__torch_function__ is torch._C._disabled_torch_function_impl
 
 
 def _has_global_hooks() -> bool:

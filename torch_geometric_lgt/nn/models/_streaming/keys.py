@@ -7,6 +7,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import is_sparse, is_torch_sparse_tensor
 
 from torch_geometric_lgt._io import checksum
+from torch_geometric_lgt.nn._layers.linear_parts import is_plain_tensor
 
 SETTINGS = (bool, int, float, str, tuple)
 
@@ -39,14 +40,7 @@ def quantized_value(module: Module) -> str | None:
     r"""Returns the name of a value in the state dict of :obj:`module` that is no plain tensor, as
     quantized layers have them, or :obj:`None`."""
     state = module.state_dict().items()
-    return next((name for name, value in state if not _is_plain_tensor(value)), None)
-
-
-def _is_plain_tensor(value: Any) -> bool:
-    r"""Tells whether :obj:`value` is a tensor whose class does not replace PyTorch's operators."""
-    kind: Any = type(value)
-    plain: Any = Tensor
-    return isinstance(value, Tensor) and kind.__torch_dispatch__ is plain.__torch_dispatch__
+    return next((name for name, value in state if not is_plain_tensor(value)), None)
 
 
 def plain_settings(model: Module) -> dict[str, str]:
