@@ -239,5 +239,5 @@ def _chunks(axis: Segments, begin: Tensor, n: int, rows: int) -> list[Tensor | s
     first, end = int(begin[0]), int(begin[-1]) + n
     if axis.order is None and end - first == n * begin.numel():
         return [slice(first, end)]
-    nodes = (begin[:, None] + torch.arange(n)).view(-1).to(axis.sizes.device)
+    nodes = (begin[:, None] + torch.arange(n, device=begin.device)).view(-1).to(axis.sizes.device)
     return [nodes if axis.order is None else axis.order[nodes]]

@@ -68,7 +68,7 @@ def seed_times(
         ValueError: If the seeds of a type have no times.
     """
     given = {SINGLE_NODE_TYPE: time} if isinstance(time, Tensor) else time
-    times = [torch.empty(0, dtype=torch.long)]
+    times = [torch.empty(0, dtype=torch.long, device='cpu')]
     for kind, nodes in seed.items():
         if given is not None:
             times.append(given[kind].cpu())

@@ -65,7 +65,8 @@ class NeighborLoader(SeedLoader, torch_geometric.loader.NeighborLoader):
         data = pair_of_stores(data)
         input_nodes = checked_seeds(data, input_nodes)
         if isinstance(data, tuple) and input_nodes is None:
-            input_nodes = torch.arange(max(data[1].get_all_edge_attrs()[0].size))
+            num_nodes = max(data[1].get_all_edge_attrs()[0].size)
+            input_nodes = torch.arange(num_nodes, device='cpu')
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)
         super().__init__(data, num_neighbors, input_nodes, **kwargs)
         seeds = self.input_data

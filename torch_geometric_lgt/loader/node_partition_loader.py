@@ -117,7 +117,8 @@ class NodePartitionLoader(DataLoader):
         part_of_input = self._draw_parts()
         part, order = part_of_input, part_of_input.argsort(stable=True)
         if self.input_nodes is not None:
-            part = torch.full((self.num_nodes,), -1).index_put((self.input_nodes,), part_of_input)
+            part = torch.full((self.num_nodes,), -1, device='cpu')
+            part = part.index_put((self.input_nodes,), part_of_input)
             order = self.input_nodes[order]
         nodes = order.split(torch.bincount(part_of_input, minlength=number).tolist())
         inner, parts = [], []
@@ -138,9 +139,9 @@ class NodePartitionLoader(DataLoader):
     def _draw_parts(self) -> Tensor:
         r"""Draws the part of each input node, in the order of their ids."""
         place = (
-            torch.randperm(self.num_inputs, generator=self.generator)
+            torch.randperm(self.num_inputs, generator=self.generator, device='cpu')
             if self.shuffled
-            else torch.arange(self.num_inputs)
+            else torch.arange(self.num_inputs, device='cpu')
         )
         if self.equal_sizes:
             return place * self.num_batches // max(1, self.num_inputs)

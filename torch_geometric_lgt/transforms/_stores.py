@@ -13,7 +13,12 @@ from torch_geometric_lgt.functional.neighbors.edges import (
     sparse_entries,
     weighted_edges,
 )
-from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
+from torch_geometric_lgt.functional.segment import (
+    Segments,
+    node_to_graph,
+    segments,
+    split_graphs,
+)
 
 # names of PyG that transforms store values under only where the data has none
 INPUTS = ('x', 'y', 'pos', 'edge_attr', 'edge_weight', 'train_mask', 'val_mask', 'test_mask')
@@ -126,13 +131,14 @@ def graphs_of(data: Data | HeteroData, store: NodeStorage) -> Segments:
     to one graph if the store has no :obj:`batch`."""
     batch = store.get('batch')
     size = data.num_graphs if isinstance(data, Batch) else None
-    return segments(None if batch is None else batch.cpu(), num_nodes_of(store), size)
+    batch = None if batch is None else batch.cpu()
+    return segments(batch, num_nodes_of(store), size, torch.device('cpu'))
 
 
 def nodes_by_graph(graphs: Segments) -> list[np.ndarray]:
     r"""Returns the ids of the nodes of each graph."""
-    order = torch.arange(int(graphs.sizes.sum())) if graphs.order is None else graphs.order
-    return [nodes.numpy() for nodes in order.split(graphs.sizes.tolist())]
+    every = torch.arange(int(graphs.sizes.sum()), device=graphs.sizes.device)
+    return [nodes.numpy() for nodes in split_graphs(every, graphs)]
 
 
 def check_inside_graphs(edges: Tensor, sources: Segments, targets: Segments) -> None:
@@ -257,11 +263,11 @@ def split_in_batch(
     pointer = {
         'node': lambda: store.get('ptr'),
         'edge': lambda: _edge_pointer(store, slices),
-        'graph': lambda: torch.arange(num_graphs + 1),
+        'graph': lambda: torch.arange(num_graphs + 1, device='cpu'),
     }[level]()
     if pointer is not None:
         slices[attr_name or 'x'] = pointer.cpu()
-        steps[attr_name or 'x'] = torch.zeros(num_graphs, dtype=torch.long)
+        steps[attr_name or 'x'] = torch.zeros(num_graphs, dtype=torch.long, device='cpu')
 
 
 def _edge_pointer(store: Any, slices: dict[str, Any]) -> Tensor | None:

@@ -79,7 +79,8 @@ class NodeDegree(BaseTransform):
         for store in data.node_stores:
             start[store._key], count[store._key] = total, num_nodes_of(store)
             total += count[store._key]
-        edges, weights = [torch.empty((2, 0), dtype=torch.long)], [torch.empty(0)]
+        edges = [torch.empty((2, 0), dtype=torch.long, device='cpu')]
+        weights = [torch.empty(0, device='cpu')]
         for store in data.edge_stores:
             src, dst = (
                 (store._key[0], store._key[2]) if isinstance(data, HeteroData) else (None, None)

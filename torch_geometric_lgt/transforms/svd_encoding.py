@@ -163,7 +163,7 @@ class SVDEncoding(BaseTransform):
             add_node_attr(store, encodings[side].to(device), self.attr_name)
             split_in_batch(data, store, self.attr_name)
         if self.attr_name is not None:
-            mask = torch.zeros(len(rows), self.k, dtype=torch.bool)
+            mask = torch.zeros(len(rows), self.k, dtype=torch.bool, device='cpu')
             for index, nodes in enumerate(rows):
                 mask[index] = encodings['row'][nodes].any(0)
             graph[f'{self.attr_name}_mask'] = mask.to(device)
@@ -214,7 +214,7 @@ class SVDEncoding(BaseTransform):
         if len(rows) == 1:
             return self._encode_graph(matrix)
         encodings = {
-            name: torch.zeros(size, self.k, dtype=torch.get_default_dtype())
+            name: torch.zeros(size, self.k, dtype=torch.get_default_dtype(), device='cpu')
             for name, size in zip(('row', 'column'), matrix.shape, strict=True)
         }
         for row, column in zip(rows, columns, strict=True):

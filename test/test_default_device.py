@@ -1,0 +1,102 @@
+"""What ``torch.set_default_device`` says changes nothing for data on the CPU."""
+
+import copy
+
+import pytest
+import torch
+from constants import BY_OPERATORS
+from torch.utils.data import DataLoader
+from torch_geometric.data import Batch, Data
+from torch_geometric.sampler import NodeSamplerInput
+from torch_geometric.transforms import Compose
+
+from torch_geometric_lgt.functional import kernel_attention
+from torch_geometric_lgt.loader import NeighborSampler, NodePartitionLoader
+from torch_geometric_lgt.transforms import (
+    AttentionNodeSampling,
+    JaccardScores,
+    LaplacianPE,
+    NodeDegree,
+    SVDEncoding,
+)
+
+SIZES = (7, 5, 9, 5, 7)
+"""Graphs of the same size are not next to each other."""
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """A default device without values. The iterators of PyTorch, which draw their seeds there, are
+    made on the CPU."""
+    make = DataLoader.__iter__
+
+    def make_on_cpu(loader):
+        with torch.device('cpu'):
+            return make(loader)
+
+    monkeypatch.setattr(DataLoader, '__iter__', make_on_cpu)
+    return torch.device('meta')
+
+
+def ring(n):
+    edges = torch.stack([torch.arange(n), torch.arange(n).roll(1)])
+    edges = torch.cat([edges, edges.flip(0)], 1)
+    return Data(x=torch.randn(n, 3), edge_index=edges, time=torch.arange(n))
+
+
+def attributes(graph):
+    return {name: value for name, value in graph.to_dict().items() if torch.is_tensor(value)}
+
+
+@pytest.mark.parametrize(
+    'transform',
+    [
+        LaplacianPE(3),
+        SVDEncoding(3),
+        NodeDegree(),
+        JaccardScores(),
+        Compose([JaccardScores(), AttentionNodeSampling()]),
+    ],
+    ids=lambda transform: type(transform).__name__,
+)
+def test_transforms(transform, elsewhere):
+    batch = Batch.from_data_list([ring(n) for n in SIZES])
+    expected = transform(copy.copy(batch)).to_data_list()
+    with elsewhere:
+        actual = transform(copy.copy(batch))
+    for one, other in zip(actual.to_data_list(), expected, strict=True):
+        torch.testing.assert_close(attributes(one), attributes(other), rtol=0, atol=0)
+
+
+def test_attention_of_many_graphs(elsewhere, constants):
+    constants(plain_elements=BY_OPERATORS)
+    batch = torch.arange(len(SIZES)).repeat_interleave(torch.tensor(SIZES))
+    q, k, v = (torch.randn(len(batch), 2, 4) for _ in range(3))
+    expected = kernel_attention(q, k, v, 'elu', batch=batch)
+    with elsewhere:
+        actual = kernel_attention(q, k, v, 'elu', batch=batch)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('shuffle', [False, True])
+def test_parts_of_nodes(shuffle, elsewhere):
+    nodes, drawn = torch.tensor([0, 2, 3, 8, 9]), []
+    for place in (torch.device('cpu'), elsewhere):
+        torch.manual_seed(0)
+        loader = NodePartitionLoader(
+            ring(12), 2, input_nodes=nodes, shuffle=shuffle, generator=torch.Generator()
+        )
+        with place:
+            drawn.append([batch.n_id for batch in loader])
+    torch.testing.assert_close(drawn[0], drawn[1])
+    assert torch.cat(drawn[1]).sort().values.tolist() == nodes.tolist()
+
+
+def test_times_of_seeds(elsewhere):
+    sampler = NeighborSampler(ring(12), [-1], time_attr='time')
+    seeds = NodeSamplerInput(input_id=None, node=torch.tensor([3, 7]))
+    expected = sampler.sample_from_nodes(seeds)
+    with elsewhere:
+        actual = sampler.sample_from_nodes(seeds)
+    torch.testing.assert_close((actual.node, actual.edge), (expected.node, expected.edge))
+    assert expected.node.tolist() == [3, 7, 2, 6]
