@@ -263,13 +263,13 @@ class Recommender(Module):
         has an item, or an edge joins two users and all ids fit the numbers of users and items."""
         if pairs.numel() == 0:
             return
-        got = f'ids up to {int(pairs.max())}'
-        num_ids = self.num_users
+        largest, num_ids = int(pairs.max()), self.num_users
+        got = f'ids up to {largest}'
         joins_users = (pairs < self.num_users).all(0)
         if argument == 'edge_index' and bool(joins_users.any()):
             num_ids = max(num_ids, self.num_nodes - self.num_users)
             got = f'{pairs[:, joins_users][:, 0].tolist()} and {got}'
-        if int(pairs.max()) < num_ids:
+        if largest < num_ids:
             raise ValueError(
                 f'{argument!r} must join users and items, whose ids begin at {self.num_users} (got '
                 f'{got}); add the number of users to the ids of items'

@@ -19,7 +19,7 @@ def frozen_double(convs: ModuleList) -> ModuleList:
     Raises:
         ValueError: If a layer is quantized, and has no double precision.
     """
-    quantized = quantized_value(convs)
+    quantized = quantized_value(convs.state_dict())
     if quantized is not None:
         raise ValueError(
             'the layers of an AttentionMemory must have plain tensors in their state dict (got '

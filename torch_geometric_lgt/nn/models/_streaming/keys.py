@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -26,7 +27,7 @@ def model_key(model: Module) -> tuple[str, str]:
             'writes to a folder'
         )
     state = model.state_dict()
-    quantized = quantized_value(model)
+    quantized = quantized_value(state)
     if quantized is not None:
         raise ValueError(
             "'folder' must be None for a model with more than tensors in its state dict, such as a "
@@ -36,11 +37,10 @@ def model_key(model: Module) -> tuple[str, str]:
     return checksum(tensors), repr(plain_settings(model))
 
 
-def quantized_value(module: Module) -> str | None:
-    r"""Returns the name of a value in the state dict of :obj:`module` that is no plain tensor, as
-    quantized layers have them, or :obj:`None`."""
-    state = module.state_dict().items()
-    return next((name for name, value in state if not is_plain_tensor(value)), None)
+def quantized_value(state: Mapping[str, Any]) -> str | None:
+    r"""Returns the name of a value in a state dict that is no plain tensor, as quantized layers
+    have them, or :obj:`None`."""
+    return next((name for name, value in state.items() if not is_plain_tensor(value)), None)
 
 
 def plain_settings(model: Module) -> dict[str, str]:
