@@ -11,6 +11,7 @@ configuration. The same command continues a search that was killed.
 """
 
 import argparse
+import functools
 import inspect
 import json
 import shlex
@@ -19,8 +20,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch_geometric.data import Data
+
 from benchmarks.common import training
 from benchmarks.common.arguments import add_device, add_seeds, positive, script_parser
+from benchmarks.common.attentions import GRAPH_TRANSFORMER
 from benchmarks.common.files import say
 from benchmarks.common.scripts import data_from, run_script
 from benchmarks.node_classification.datasets import LAYOUT, add_dataset, add_protocol, load, split
@@ -39,8 +43,9 @@ RATES = {'lr': (1e-4, 5e-2), 'weight_decay': (1e-5, 1.0)}
 SGC_RATES = {'lr': (1e-2, 1.0), 'weight_decay': (1e-7, 1e-2)}
 LAYERED = ('nodeformer', 'difformer', 'sgformer', 'gcn', 'gat', 'sage', 'mlp')
 LAYERED += ('jknet', 'appnp', 'gprgnn', 'mixhop')
-SPACE = 4  # version of the search space: a study of another version cannot continue
+SPACE = 5  # version of the search space: a study of another version cannot continue
 DEPTH = {'difformer': 8, 'sgformer': 2}
+COMPARED = ('learned', 'mean', 'no-attention')  # attentions of GraphTransformer
 
 
 def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
@@ -54,7 +59,7 @@ def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
         name: trial.suggest_float(name, *limits, log=True) for name, limits in rates.items()
     }
     overrides['normalize_features'] = trial.suggest_categorical('normalize_features', (False, True))
-    if model in (*LAYERED, 'sign'):
+    if model in (*LAYERED, 'sign', GRAPH_TRANSFORMER):
         options['dropout'] = trial.suggest_float('dropout', *SHARES)
     if model in LAYERED:
         options['num_layers'] = trial.suggest_int('num_layers', 1, DEPTH.get(model, 4))
@@ -87,6 +92,15 @@ def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
         options |= {
             'tau': trial.suggest_float('tau', 0.1, 1.0),
             'norm': trial.suggest_categorical('norm', ('row', 'frobenius')),
+        }
+    if model == GRAPH_TRANSFORMER:
+        overrides['laplacian_pe'] = trial.suggest_categorical('laplacian_pe', (0, 16))
+        options |= {
+            'input_dropout': trial.suggest_float('input_dropout', *SHARES),
+            'num_local_layers': trial.suggest_int('num_local_layers', 1, 8),
+            'conv': trial.suggest_categorical('conv', ('GCNConv', 'SAGEConv', 'GATConv')),
+            'norm': trial.suggest_categorical('norm', ('batch_norm', 'layer_norm')),
+            'attention': trial.suggest_categorical('attention', COMPARED),
         }
     if model == 'nodeformer':
         options['relational_order'] = trial.suggest_int('relational_order', 0, 3)
@@ -173,17 +187,16 @@ def search(args: argparse.Namespace) -> 'optuna.Study':
     finished = len(study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)))
     if finished == 0 and not study.get_trials(states=(TrialState.WAITING,)):
         study.enqueue_trial(first_trial(default, args.model))
-    graphs = {
-        choice: model_input(
-            graph, args.model, default | {'normalize_features': choice}, args.device
-        )
-        for choice in (False, True)
-    }
+
+    @functools.cache
+    def graph_with(normalize_features: bool, laplacian_pe: int) -> Data:
+        features = {'normalize_features': normalize_features, 'laplacian_pe': laplacian_pe}
+        return model_input(graph, args.model, default | features, args.device)
 
     def objective(trial: 'optuna.Trial') -> float:
         config = merged(default, space(trial, args.model))
         scores: list[float] = []
-        data = graphs[config['normalize_features']]
+        data = graph_with(config['normalize_features'], config['laplacian_pe'])
         for number, seed in enumerate(args.seeds):
             with tempfile.TemporaryDirectory() as folder:
                 run = prepare(

@@ -35,7 +35,7 @@ def test_search_goes_on_and_names_the_command(write_graph, model, monkeypatch, t
     assert {name: first.params[name] for name in ('lr', 'weight_decay')} == {
         name: default[name] for name in ('lr', 'weight_decay')
     }
-    for name in {'hidden_channels', 'K', 'alpha'} & first.params.keys():
+    for name in first.params.keys() & default['options'].keys():
         assert first.params[name] == default['options'][name]
     assert ('hidden_channels' in first.params) == ('hidden_channels' in default['options'])
     args.trials = 2
