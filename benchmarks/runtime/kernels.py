@@ -103,7 +103,7 @@ def rows(sizes: list[str]) -> Iterator[dict[str, str]]:
         (name, config, widths)
         for widths in (tuple(map(int, text.split('/'))) for text in sizes)
         for name in KERNELS
-        for config in launchable(CONFIGS, {}, CP=widths[0], DP=widths[1])
+        for config in launchable(CONFIGS, {}, CP=widths[0], DP=widths[1], R=widths[2])
     ]
     for name, config, widths in tqdm(cases):
         taken = resources(KERNELS[name].fn, config, *widths)
@@ -114,6 +114,7 @@ def rows(sizes: list[str]) -> Iterator[dict[str, str]]:
             'nodes x features': f'{config.kwargs["BN"]} x {config.kwargs["BM"]}',
             'channels at a time': str(config.kwargs['BK']),
             'warps': str(config.num_warps),
+            'stages': str(config.num_stages),
             'registers': str(taken['registers']),
             'spilled (bytes)': str(taken['spilled']),
             'shared (KiB)': f'{taken["shared"] / 1024:.0f}',

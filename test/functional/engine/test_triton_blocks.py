@@ -30,15 +30,17 @@ def test_blocks_are_chosen_for_each_size(constants):
 
 
 @pytest.mark.parametrize(
-    ('channels', 'expected'),
+    ('sizes', 'expected'),
     [
-        ((16, 16), [0, 1, 2]),
-        ((16, 32), [3, 4, 5]),
-        ((64, 64), [6, 7, 8]),
-        ((64, 128), [6, 9]),
-        ((128, 16), [6, 9]),
+        ((16, 16, 1), [0, 1, 2, 3]),
+        ((16, 16, 2), [0, 1, 2]),
+        ((16, 32, 2), [4, 5, 6]),
+        ((64, 64, 1), [4, 5, 6, 7]),
+        ((64, 64, 2), [4, 5, 6]),
+        ((64, 128, 2), [8, 9]),
+        ((128, 16, 1), [8, 9, 10]),
     ],
 )
-def test_each_width_of_keys_and_values_has_its_blocks(channels, expected):
-    actual = launchable(CONFIGS, {}, CP=channels[0], DP=channels[1], R=2)
+def test_each_size_has_its_blocks(sizes, expected):
+    actual = launchable(CONFIGS, {}, **dict(zip(('CP', 'DP', 'R'), sizes, strict=True)))
     assert actual == [CONFIGS[position] for position in expected]

@@ -6,36 +6,45 @@ import triton
 
 from torch_geometric_lgt.functional._triton import keys, queries
 
-NARROW = 64  # the most channels for which a block of many nodes or features fits the registers
+CHANNELS = 32  # the most that are read at a time: with more, kernels need more registers
+NARROW = 64  # the most channels of keys and values for which four warps suffice
 
 
-def config(nodes: int, features: int, channels: int, warps: int) -> triton.Config:
-    r"""Returns a config with blocks of some nodes, features and channels. A thread may have 255
-    registers, the most there are: with fewer, for more blocks at a time, some kernels spill."""
+def config(nodes: int, features: int, channels: int, warps: int, stages: int = 1) -> triton.Config:
+    r"""Returns a config with blocks of some nodes, features and channels. Loads run ahead by
+    :obj:`stages` minus 1 steps. A thread may have 255 registers, the most there are."""
     blocks = {'BN': nodes, 'BM': features, 'BK': channels}
-    return triton.Config(blocks, num_warps=warps, num_stages=1, maxnreg=255)
+    return triton.Config(blocks, num_warps=warps, num_stages=stages, maxnreg=255)
 
 
 NARROW_CONFIGS = [
-    config(*block, width, 4)
-    for width in (16, 32, NARROW)
-    for block in ((64, 32), (64, 64), (128, 32))
+    config(*block[:2], channels, *block[2:])
+    for channels in (16, CHANNELS)
+    for block in ((64, 32, 4), (64, 16, 4), (128, 32, 8), (64, 32, 4, 3))
 ]
-WIDE_CONFIGS = [config(64, 32, NARROW, 4), config(128, 32, NARROW, 8)]
-CONFIGS = [*NARROW_CONFIGS, WIDE_CONFIGS[1]]  # the other wide one is narrow, too
+WIDE_CONFIGS = [
+    config(*block[:2], CHANNELS, *block[2:]) for block in ((64, 32, 8), (64, 16, 8), (64, 32, 8, 3))
+]
+CONFIGS = [*NARROW_CONFIGS, *WIDE_CONFIGS]
 INTERPRETED = os.environ.get('TRITON_INTERPRET') == '1'
 
 
 def launchable(configs: list[triton.Config], _arguments: Any, **sizes: Any) -> list[triton.Config]:
     r"""Returns the configs of a kernel that are tried for the padded channels :obj:`CP` of a key
-    and :obj:`DP` of a value, which :obj:`sizes` has. Narrow keys and values are read at once. Wide
-    ones would not fit the registers.
+    and :obj:`DP` of a value and the rank :obj:`R` of the mask, which :obj:`sizes` has. None of them
+    spills registers. With masks of several ranks, loads that run ahead would.
 
     ``python -m benchmarks.runtime.kernels`` shows what each config takes.
     """
     width = max(sizes['CP'], sizes['DP'])
     tried = WIDE_CONFIGS if width > NARROW else NARROW_CONFIGS
-    return [each for each in configs if each in tried and each.kwargs['BK'] == min(width, NARROW)]
+    return [
+        each
+        for each in configs
+        if each in tried
+        and each.kwargs['BK'] == min(width, CHANNELS)
+        and (each.num_stages == 1 or sizes['R'] == 1)
+    ]
 
 
 def tuned(kernel: Any) -> Any:

@@ -1,6 +1,7 @@
 # A program serves one head of one graph; all sums are in float32. CP, DP and RP are sizes padded to
 # a power of 2, BN and BM nodes and features of a block, BK channels that are read at a time; w is
-# the projection.
+# the projection. What does not change in a loop is computed in each step: outside of the loop it
+# would take registers that the sums need.
 import triton
 import triton.language as tl
 
@@ -36,7 +37,7 @@ def build(
     c_m = tl.full((BM,), LEAST, tl.float32)
     squared = 0.0
     last = tl.minimum((part + 1) * span, n)
-    for start in range(part * span, last, BN):
+    for start in tl.range(part * span, last, BN, disable_licm=True):
         position = start + tl.arange(0, BN)
         is_node, rows = position < last, base + position
         product, square = products(
@@ -86,7 +87,7 @@ def key_grads(
     is_node, rows, state = position < n, base + position, head.to(tl.int64) * M
     head_rows = (rows * H + h)[:, None]
     grad_value = tl.zeros((BN, DP), tl.float32)
-    for first in range(0, M, BM):
+    for first in tl.range(0, M, BM, disable_licm=True):
         m = first + tl.arange(0, BM)
         feature = key_features(
             k + h * C, rows, H * C, is_node, w, maximum + state, m, M,
@@ -100,7 +101,7 @@ def key_grads(
     tl.store(grad_v + head_rows * D + d[None, :], grad_value, mask=is_value)
     grad_x, totals = tl.zeros((BN, CP), tl.float32), tl.zeros((BN,), tl.float32)
     grad_b = tl.zeros((BN, RP), tl.float32)
-    for first in range(0, M, BM):
+    for first in tl.range(0, M, BM, disable_licm=True):
         m = first + tl.arange(0, BM)
         feature = key_features(
             k + h * C, rows, H * C, is_node, w, maximum + state, m, M,
