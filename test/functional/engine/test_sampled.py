@@ -372,6 +372,21 @@ def test_keys_without_weight_count_for_nothing(through_state, num_samples, dtype
         assert not part[(batch == 1) | (batch == 3)].any(), name
 
 
+@pytest.mark.parametrize('batch', [None, torch.arange(3).repeat_interleave(4)])
+def test_samples_without_keys_where_no_graph_needs_padding(batch):
+    """One graph, or graphs of one size. One sample of a head has no key, then none of the last four
+    keys has a weight in any sample; the output was NaN."""
+    projection, noise, leaves = draw(12, 12)
+    noise[:, 0, 1] = noise[8:] = -torch.inf
+    actual = kernel_attention(*leaves, 'softmax', projection, batch, key_noise=noise)
+    expected = slow(projection, noise, leaves, batch)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+    named = dict(zip('qkv', leaves, strict=True))
+    grads = [gradients(out.square().sum(), named) for out in (actual, expected)]
+    torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-12)
+    assert bool(actual[8:].any()) is (batch is None)
+
+
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
 @pytest.mark.parametrize('num_nodes', [12, 5000])
 def test_states_of_keys_without_weight(num_nodes, dtype, monkeypatch):

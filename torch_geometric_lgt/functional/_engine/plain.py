@@ -145,12 +145,12 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
     log, value = _log_features(queries, query_x, num_graphs)
     masks = _masks(arguments, targets, sources, num_nodes)
     if kind.has_finite_logits and masks is None and queries.self_value is None:
-        has_empty = sources.is_repeated is not None
+        may_be_empty = sources.is_repeated is not None or keys.noise is not None
         log = cast(Tensor, log)
         if by_pairs:
-            out = _pair_mean(log, maximum, key_feature, v, has_empty)
+            out = _pair_mean(log, maximum, key_feature, v, may_be_empty)
         else:
-            out = _state_mean(log, maximum, key_feature, v, has_empty, keys.samples)
+            out = _state_mean(log, maximum, key_feature, v, may_be_empty, keys.samples)
     else:
         if kind.is_exponential:
             log = maximum if log is None else log + maximum
@@ -313,28 +313,28 @@ def _constant_sums(
 
 
 def _pair_mean(
-    log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor, has_empty: bool
+    log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor, may_be_empty: bool
 ) -> Tensor:
     r"""Returns the attention outputs ``[P, n, D]`` from the weights of all pairs of nodes.
 
     :obj:`log` ``[P, n, M]`` are the logarithms of the features of queries, and
-    :obj:`maximum` those by which the features of keys were divided. :obj:`has_empty` tells whether
-    graphs may have no keys; their outputs are 0."""
+    :obj:`maximum` those by which the features of keys were divided. :obj:`may_be_empty` tells
+    whether graphs or samples may have no keys; their outputs are 0."""
     weight = torch.bmm((log + maximum).softmax(-1), key_feature.transpose(1, 2))
     total = weight.sum(-1, keepdim=True)
-    if has_empty:
+    if may_be_empty:
         total = total.clamp(min=0.5)  # is at least 1 up to rounding, but 0 without keys
     return torch.bmm(weight, v) / total
 
 
 def _state_mean(
-    log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor, has_empty: bool, samples: int
+    log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor, may_be_empty: bool, samples: int
 ) -> Tensor:
     r"""Returns the results of :meth:`_pair_mean` from sums over the keys: the means of the values
     with the weights of each feature, and their mean with the weights of a query. With several
     :obj:`samples`, whose features are side by side, it is the mean of the results of each."""
     total = key_feature.sum(1)  # [P, K * M]
-    if has_empty:
+    if may_be_empty:
         total = total.clamp(min=1)  # is less only without keys
     means = torch.bmm(key_feature.transpose(1, 2), v) / total[..., None]
     shift = maximum + total[:, None].log()
