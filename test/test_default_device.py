@@ -6,17 +6,19 @@ import pytest
 import torch
 from constants import BY_OPERATORS
 from torch.utils.data import DataLoader
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.sampler import NodeSamplerInput
 from torch_geometric.transforms import Compose
 
 from torch_geometric_lgt.functional import kernel_attention
 from torch_geometric_lgt.loader import NeighborSampler, NodePartitionLoader
+from torch_geometric_lgt.loader._hgt_sampler import HGTSampler
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
     JaccardScores,
     LaplacianPE,
     NodeDegree,
+    RandomSignFlip,
     SVDEncoding,
 )
 
@@ -56,12 +58,16 @@ def attributes(graph):
         NodeDegree(),
         JaccardScores(),
         Compose([JaccardScores(), AttentionNodeSampling()]),
+        JaccardScores(num_hashes=3),
+        RandomSignFlip('x'),
     ],
     ids=lambda transform: type(transform).__name__,
 )
 def test_transforms(transform, elsewhere):
     batch = Batch.from_data_list([ring(n) for n in SIZES])
+    torch.manual_seed(0)
     expected = transform(copy.copy(batch)).to_data_list()
+    torch.manual_seed(0)
     with elsewhere:
         actual = transform(copy.copy(batch))
     for one, other in zip(actual.to_data_list(), expected, strict=True):
@@ -100,3 +106,28 @@ def test_times_of_seeds(elsewhere):
         actual = sampler.sample_from_nodes(seeds)
     torch.testing.assert_close((actual.node, actual.edge), (expected.node, expected.edge))
     assert expected.node.tolist() == [3, 7, 2, 6]
+
+
+def typed_ring(n):
+    data = HeteroData()
+    data['node'].num_nodes = n
+    data['node', 'next', 'node'].edge_index = ring(n).edge_index
+    return data
+
+
+@pytest.mark.parametrize(
+    ('sampler', 'kind'),
+    [
+        (NeighborSampler(ring(12), [1, 1]), None),
+        (HGTSampler(typed_ring(12), [1, 1]), 'node'),
+    ],
+    ids=['neighbors', 'hgt'],
+)
+def test_draws_of_neighbors(sampler, kind, elsewhere):
+    seeds, drawn = NodeSamplerInput(None, torch.tensor([3, 7]), input_type=kind), []
+    for place in (torch.device('cpu'), elsewhere):
+        torch.manual_seed(0)
+        with place:
+            drawn.append(sampler.sample_from_nodes(seeds))
+    torch.testing.assert_close(drawn[1].node, drawn[0].node)
+    torch.testing.assert_close(drawn[1].edge, drawn[0].edge)

@@ -1,5 +1,11 @@
 # F nodes of a frontier, M edges into them.
 import numpy as np
+import torch
+
+
+def drawn_generator() -> np.random.Generator:
+    r"""Returns NumPy's generator with a seed that torch's global generator of the CPU draws."""
+    return np.random.default_rng(int(torch.randint(1 << 62, (), device='cpu')))
 
 
 def distinct(size: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:

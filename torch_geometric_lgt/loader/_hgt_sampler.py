@@ -7,7 +7,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSamplerInput
 
 from torch_geometric_lgt._arguments import check_counts
-from torch_geometric_lgt.loader._draws import weighted_distinct
+from torch_geometric_lgt.loader._draws import drawn_generator, weighted_distinct
 from torch_geometric_lgt.loader._edge_order import check_edges, order_edges
 from torch_geometric_lgt.loader._neighborhoods import SampledNodes, seed_ids
 from torch_geometric_lgt.loader._sorted_edges import sorted_graph
@@ -78,7 +78,7 @@ class HGTSampler(BaseSampler):
         Raises:
             ValueError: If a seed node does not exist.
         """
-        random = np.random.default_rng(int(torch.randint(1 << 62, ())))
+        random = drawn_generator()
         none, input_type = np.empty(0, np.int64), cast(str, index.input_type)
         seeds = seed_ids(index.node, self.sizes[input_type])
         latest = dict.fromkeys(self.sizes, none) | {input_type: seeds}

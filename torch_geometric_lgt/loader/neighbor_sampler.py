@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import (
@@ -19,6 +18,7 @@ from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from torch_geometric_lgt._arguments import check_choice, check_counts, check_ids
+from torch_geometric_lgt.loader._draws import drawn_generator
 from torch_geometric_lgt.loader._edge_order import (
     SINGLE_EDGE_TYPE,
     SINGLE_NODE_TYPE,
@@ -262,7 +262,7 @@ class NeighborSampler(BaseSampler):
         """
         seed = seed if isinstance(seed, dict) else {SINGLE_NODE_TYPE: seed}
         draws = any(count >= 0 for counts in self.num_neighbors.values() for count in counts)
-        random = np.random.default_rng(int(torch.randint(1 << 62, ())) if draws else 0)
+        random = drawn_generator() if draws else np.random.default_rng(0)
         sampled = self._seed_nodes(seed)
         times = seed_times(seed, time, self.node_time) if self.is_temporal else None
         drawn_edges, node_counts = self._expand(sampled, times, random)

@@ -273,14 +273,9 @@ class RandomSignFlip(BaseTransform):
                 f"'attr_name' must name columns of shape [N, k] (got {self.attr_name!r} of {form})"
             )
         nodes = segments(store.get('batch'), pe.size(0), None, pe.device)
-        device = None if self.generator is None else self.generator.device
-        sign = (
-            2
-            * torch.randint(
-                2, (nodes.sizes.numel(), pe.size(1)), generator=self.generator, device=device
-            )
-            - 1
-        )
+        size = nodes.sizes.numel(), pe.size(1)
+        device = 'cpu' if self.generator is None else self.generator.device
+        sign = 2 * torch.randint(2, size, generator=self.generator, device=device) - 1
         store[self.attr_name] = pe * sign.to(pe.device, pe.dtype)[node_to_graph(nodes, pe.size(0))]
         return data
 

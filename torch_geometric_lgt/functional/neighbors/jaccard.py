@@ -132,12 +132,8 @@ def minhash_jaccard(
     one, other = place[pairs.cpu().numpy()]
     both = (one >= 0) & (other >= 0)
     equal = np.zeros(one.size, np.int64)
-    keys = torch.randint(
-        1 << 62,
-        (num_hashes,),
-        generator=generator,
-        device=None if generator is None else generator.device,
-    )
+    device = 'cpu' if generator is None else generator.device
+    keys = torch.randint(1 << 62, (num_hashes,), generator=generator, device=device)
     if filled.size > 0:
         for key in keys.tolist():
             rank = _scrambled(np.arange(num_nodes), key)
