@@ -200,13 +200,11 @@ def kernel_input(
     keys in :math:`K` samples. With :obj:`noise`, :obj:`samples` is ignored.
 
     Raises:
-        ValueError: If :obj:`x` has another shape, :obj:`feature_map` is unknown, or
-            :obj:`projection`, :obj:`mask` or :obj:`noise` does not fit.
+        ValueError: If :obj:`x` has another shape, :obj:`feature_map` is unknown, :obj:`power` is
+            below 1, or :obj:`projection`, :obj:`mask` or :obj:`noise` does not fit. If a constant
+            requires a gradient.
     """
-    if x.dim() != 3:
-        raise ValueError(
-            f'queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})'
-        )
+    check_by_head(x)
     if feature_map not in MAPS or not MAPS[feature_map].is_public:
         known = [name for name, each in MAPS.items() if each.is_public]
         geometries = (
@@ -224,7 +222,13 @@ def kernel_input(
             else 'must be None'
         )
         raise ValueError(f"'projection' {need} for the feature map {feature_map!r}")
-    check_projection(projection)
+    check_constant('projection', projection)
+    check_constant('key_noise', noise)
+    for name, number in (('scale', data_normalizer), ('power', power)):
+        if isinstance(number, Tensor):
+            check_constant(name, number)
+    if not power >= 1:
+        raise ValueError(f"'power' must be at least 1 (got {power})")
     if projection is not None and projection.shape[1:] != x.shape[2:]:
         raise ValueError(
             f"'projection' must have shape [M, {x.size(2)}] for {x.size(2)} channels (got "
@@ -284,12 +288,22 @@ def no_values(keys: KernelInput) -> LinearInput:
     return LinearInput(x=keys.x, weight=keys.x.new_empty((0, keys.x.size(1))))
 
 
-def check_projection(projection: Tensor | None) -> None:
-    r"""Raises a ValueError if the projection requires a gradient, because none is computed."""
-    if projection is not None and projection.requires_grad:
+def check_by_head(x: Tensor) -> None:
+    r"""Raises a ValueError unless queries or keys :obj:`x` have the shape ``[N, H, C]``, with at
+    least one head and channel."""
+    if x.dim() != 3 or 0 in x.shape[1:]:
         raise ValueError(
-            "'projection' must not require a gradient, features have none for it; give "
-            'projection.detach()'
+            'queries and keys must have shape [N, H, C], with at least one head and channel (got '
+            f'{tuple(x.shape)})'
+        )
+
+
+def check_constant(name: str, value: Tensor | None) -> None:
+    r"""Raises a ValueError if the argument called :obj:`name` requires a gradient, because none is
+    computed."""
+    if value is not None and value.requires_grad:
+        raise ValueError(
+            f"'{name}' must not require a gradient, features have none for it; give {name}.detach()"
         )
 
 

@@ -207,13 +207,29 @@ def test_frobenius_norms_leave_little_to_attention():
                 r'\(got \(4, 2, 2\)\)'
             ),
         ),
+        (
+            {'self_value': torch.ones(4, 2, 3, dtype=torch.double)},
+            r"'self_value' must be as 'q' of torch\.float32 on cpu \(got torch\.float64 on cpu\)",
+        ),
+        (
+            {'self_value': torch.ones(4, 2, 3, device='meta')},
+            r"'self_value' must be as 'q' of torch\.float32 on cpu \(got torch\.float32 on meta\)",
+        ),
+        (
+            {'k': torch.ones(4, 10), 'v': torch.ones(4, 10, 3)},  # of all heads side by side
+            r'queries and keys must have shape \[N, H, C\], .* \(got \(4, 10\)\)',
+        ),
+        (
+            {'q': torch.ones(4, 2, 5, 1)},
+            r'queries and keys must have shape \[N, H, C\], .* \(got \(4, 2, 5, 1\)\)',
+        ),
         ({'batch': torch.zeros(3, dtype=torch.long)}, "'batch' must hold one graph id per node"),
     ],
 )
 def test_raises(change, message):
     q, k, v, _ = (leaf.detach().float() for leaf in draw(4, 4))
     with pytest.raises(ValueError, match=message):
-        linear_attention(q, k, v, **change)
+        linear_attention(**{'q': q, 'k': k, 'v': v, **change})
 
 
 def test_queries_and_keys_that_do_not_fit_each_other():

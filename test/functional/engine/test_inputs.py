@@ -61,6 +61,22 @@ DRAWN = {'feature_map': 'softmax', 'projection': torch.zeros(3, 4)}
             {**DRAWN, 'projection': torch.zeros(4)},
             "'projection' must have shape [M, 4] for 4 channels (got (4,))",
         ),
+        (
+            {**DRAWN, 'noise': torch.zeros(5, 2, 3, requires_grad=True)},
+            (
+                "'key_noise' must not require a gradient, features have none for it; give "
+                'key_noise.detach()'
+            ),
+        ),
+        (
+            {'data_normalizer': torch.ones((), requires_grad=True)},
+            ("'scale' must not require a gradient, features have none for it; give scale.detach()"),
+        ),
+        (
+            {'power': torch.full((), 2.0, requires_grad=True)},
+            ("'power' must not require a gradient, features have none for it; give power.detach()"),
+        ),
+        ({'power': 0.5}, "'power' must be at least 1 (got 0.5)"),
         ({'mask': torch.ones(5)}, 'mask weights must have shape [5, R] (got (5,))'),
         ({'mask': torch.ones(4, 2)}, 'mask weights must have shape [5, R] (got (4, 2))'),
         ({'noise': torch.ones(5, 2)}, "'key_noise' must have shape [5, 2, K] (got (5, 2))"),
@@ -83,6 +99,16 @@ def test_wrong_queries_and_keys_end_in_an_error_that_names_the_argument(changes,
     }
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         kernel_input(torch.zeros(5, 2, 4), **arguments)
+
+
+@pytest.mark.parametrize('shape', [(5, 4), (5, 2, 4, 1), (5, 0, 4), (5, 2, 0)])
+def test_shapes_of_queries_and_keys(shape):
+    message = (
+        'queries and keys must have shape [N, H, C], with at least one head and channel (got '
+        f'{shape})'
+    )
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        kernel_input(torch.zeros(shape), None, 'elu', None, 1.0, 3.0)
 
 
 def test_parameters_of_half_precision_take_part_in_single():

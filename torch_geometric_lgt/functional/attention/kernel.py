@@ -98,7 +98,9 @@ def kernel_attention(
     Raises:
         ValueError: If :obj:`feature_map` is unknown or lacks its :obj:`projection`. If :obj:`k` or
             :obj:`v` is of another dtype or device than :obj:`q`, or :obj:`projection`,
-            :obj:`batch`, a mask or :obj:`key_noise` does not fit.
+            :obj:`batch`, a mask or :obj:`key_noise` does not fit. If :obj:`power` is below 1. If
+            :obj:`projection`, :obj:`scale`, :obj:`power` or :obj:`key_noise` requires a gradient:
+            multiply :obj:`q` and :obj:`k` by a learned factor.
 
     Example:
         >>> import torch
@@ -128,11 +130,11 @@ def kernel_attention(
     return attend(queries, keys, value_input(v, k), sources, targets).unflatten(1, (q.size(1), -1))
 
 
-def check_alike(q: Tensor, k: Tensor, v: Tensor) -> None:
-    r"""Raises a ValueError unless queries, keys and values have the same dtype and device, and
-    queries and keys the same heads and channels."""
-    for name, other in (('k', k), ('v', v)):
-        if (other.dtype, other.device) != (q.dtype, q.device):
+def check_alike(q: Tensor, k: Tensor, v: Tensor, self_value: Tensor | None = None) -> None:
+    r"""Raises a ValueError unless queries, keys, values and self values have the same dtype and
+    device, and queries and keys the same heads and channels."""
+    for name, other in (('k', k), ('v', v), ('self_value', self_value)):
+        if other is not None and (other.dtype, other.device) != (q.dtype, q.device):
             raise ValueError(
                 f"'{name}' must be as 'q' of {q.dtype} on {q.device} (got {other.dtype} on "
                 f'{other.device}); use {name}.to(q)'

@@ -19,7 +19,12 @@ from torch_geometric_lgt.functional.attention.state import (
     sums_of_squares,
 )
 from torch_geometric_lgt.functional.attention.state_checks import check_readable
-from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, value_input
+from torch_geometric_lgt.functional.inputs import (
+    KernelInput,
+    LinearInput,
+    check_by_head,
+    value_input,
+)
 from torch_geometric_lgt.functional.numerics import compute_dtype, is_complete, without_autocast
 from torch_geometric_lgt.functional.segment import Segments, count_graphs
 from torch_geometric_lgt.functional.tracing import is_exporting
@@ -96,6 +101,8 @@ def linear_attention(
         tensor([3.5000, 5.5000])
     """
     batch_size = count_graphs(batch, batch_size)
+    check_by_head(q)
+    check_by_head(k)
     if self_value is not None and self_value.shape != (*q.shape[:2], v.size(-1)):
         raise ValueError(
             f"'self_value' must have shape {(*q.shape[:2], v.size(-1))} beside the queries and "
@@ -103,7 +110,7 @@ def linear_attention(
         )
     kind = linear_kind(norm, self_value is not None)
     queries, keys = (KernelInput(x=x.flatten(1), heads=q.size(1), kind=kind) for x in (q, k))
-    check_alike(q, k, v)
+    check_alike(q, k, v, self_value)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
     self_values = None if self_value is None else LinearInput(x=self_value.flatten(1))
     form = LinearForm(LinearQueries(queries, self_values, norm), keys, value_input(v, k))

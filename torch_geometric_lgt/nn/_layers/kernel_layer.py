@@ -15,7 +15,7 @@ from torch_geometric_lgt.functional.attention.state import build_state, read_sta
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     LinearInput,
-    check_projection,
+    check_constant,
     fold_head_projection,
 )
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -128,7 +128,7 @@ class KernelLayer(AttentionLayer):
             return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
         projection = phi.projection
         samples = self.num_gumbel_samples if sampling else 1
-        check_projection(projection)
+        check_constant('projection', projection)
         part = linear_part(lin, x)
         inputs = KernelInput(
             x=part.x,
