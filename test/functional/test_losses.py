@@ -181,6 +181,28 @@ def test_edge_regularization_needs_a_bool_for_each_edge(mask, shown):
         edge_regularization(torch.zeros(3), edges, 3, mask)
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_edge_regularization_of_half_precision(dtype):
+    """Neither the sum over 40,000 nodes nor the degree 70,000 is a number of float16."""
+    many = torch.arange(40_000).expand(2, -1)
+    loss = edge_regularization(torch.full((40_000,), -2.0, dtype=dtype), many, 40_000)
+    assert (loss.dtype, loss.item()) == (torch.float32, 2.0)
+    star = torch.stack([torch.arange(70_000), torch.zeros(70_000, dtype=torch.long)])
+    loss = edge_regularization(torch.full((70_000,), -2.0, dtype=dtype), star, 1)
+    assert loss.item() == pytest.approx(2.0, rel=1e-5)
+
+
+@pytest.mark.parametrize('rows', [6, 1100])
+def test_uniformity_within_transforms(rows):
+    """Those of torch.func take no checkpoints, which larger losses have."""
+    x = torch.randn(rows, 4, dtype=torch.float64, requires_grad=True)
+    (expected,) = torch.autograd.grad(uniformity(x), x)
+    torch.testing.assert_close(torch.func.grad(uniformity)(x.detach()), expected)
+    direction = torch.randn_like(x)
+    _, change = torch.func.jvp(uniformity, (x.detach(),), (direction,))
+    torch.testing.assert_close(change, (expected * direction).sum())
+
+
 def test_edge_regularization_without_edges_and_with_too_few_rows():
     none = torch.empty(2, 0, dtype=torch.long)
     assert edge_regularization(torch.empty(0, 2), none, 5) == 0

@@ -9,6 +9,7 @@ from torch_geometric.utils import scatter
 
 from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype, without_autocast
+from torch_geometric_lgt.functional.tracing import is_transformed
 from torch_geometric_lgt.functional.unit_rows import unit_rows_formula
 
 CHUNK_ELEMENTS = 1 << 20
@@ -62,7 +63,7 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
 
     A row of zeros stays a row of zeros. Identical rows give 0, and so do fewer than two rows. Pairs
     are computed in chunks. Beyond 1024 rows the backward pass computes the chunks again, so that
-    memory grows with :math:`N`, not with :math:`N^2`.
+    memory grows with :math:`N`, not with :math:`N^2`; :mod:`torch.func` keeps all pairs.
 
     Args:
         x (torch.Tensor): ``[N, D]``.
@@ -100,7 +101,7 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
     elements = chunk_elements(CHUNK_ELEMENTS, x.device)
     step = max(1, min(elements // num_rows, -(-num_rows // 8)))
     log_potential = _log_potential
-    if num_rows**2 > elements:
+    if num_rows**2 > elements and not is_transformed((x,)):  # takes no checkpoint
         log_potential = partial(
             checkpoint, _log_potential, use_reentrant=False, preserve_rng_state=False
         )
@@ -183,7 +184,7 @@ def edge_regularization(
             :obj:`None`, all count)
 
     Returns:
-        a scalar
+        a scalar, in at least single precision
 
     Raises:
         ValueError: If :obj:`log_probability` or :obj:`mask` does not have one entry for each edge.
@@ -209,7 +210,8 @@ def edge_regularization(
             f'{tuple(mask.shape)})'
         )
     target = edge_index[1]
-    dtype = log_probability.dtype
+    dtype = compute_dtype(log_probability.dtype)
+    log_probability = log_probability.to(dtype)
     counted = torch.ones_like(target, dtype=dtype) if mask is None else mask.to(dtype)
     degree = scatter(counted, target, 0, num_nodes, 'sum')
     share = counted / degree[target].clamp(min=1)  # a node may have masked edges only
