@@ -84,6 +84,30 @@ def test_sums_of_weights():
         NodeDegree(weighted=True)(Data(adj_t=matrix, edge_weight=weight[:5], num_nodes=4))
 
 
+@pytest.mark.parametrize('default', [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ('dtype', 'expected'),
+    [
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+        (None, None),
+    ],
+)
+def test_dtype_of_sums_of_weights(dtype, expected, default):
+    weight = None if dtype is None else torch.ones(6, dtype=dtype)
+    data = Data(edge_index=EDGES, edge_weight=weight, num_nodes=4)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        degree = NodeDegree(weighted=True)(data).degree
+    finally:
+        torch.set_default_dtype(before)
+    assert degree.dtype == (default if expected is None else expected)
+    assert degree.tolist() == [1, 3, 1, 0]
+
+
 def test_sums_of_weights_of_several_types():
     data = HeteroData()
     data['user'].num_nodes, data['item'].num_nodes = 2, 3

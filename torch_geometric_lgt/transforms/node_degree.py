@@ -6,6 +6,7 @@ from torch_geometric.utils import scatter
 
 from torch_geometric_lgt._arguments import check_flags
 from torch_geometric_lgt.functional.neighbors.hops import degrees
+from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
     check_ends,
@@ -39,10 +40,11 @@ class NodeDegree(BaseTransform):
     computes the same sums.
 
     Args:
-        attr_name (str, optional): Name of the degrees, a node attribute ``[N]`` in int64, or with
-            :obj:`weighted` in the dtype of the weights, float32 without any. If set to :obj:`None`,
-            the degrees are appended to :obj:`x` as a column in the dtype of :obj:`x`. If the data
-            has no :obj:`x`, they become :obj:`x`. (default: :obj:`"degree"`)
+        attr_name (str, optional): Name of the degrees, a node attribute ``[N]`` in int64. With
+            :obj:`weighted` they are in the dtype of the weights and in at least single precision,
+            or in the default dtype without weights. If set to :obj:`None`, the degrees are appended
+            to :obj:`x` as a column in the dtype of :obj:`x`. If the data has no :obj:`x`, they
+            become :obj:`x`. (default: :obj:`"degree"`)
         weighted (bool, optional): If :obj:`True`, sum up weights instead of counting neighbours.
             (default: :obj:`False`)
 
@@ -79,25 +81,22 @@ class NodeDegree(BaseTransform):
         for store in data.node_stores:
             start[store._key], count[store._key] = total, num_nodes_of(store)
             total += count[store._key]
-        edges = [torch.empty((2, 0), dtype=torch.long, device='cpu')]
-        weights = [torch.empty(0, device='cpu')]
+        edges, weights = [], []
         for store in data.edge_stores:
             src, dst = (
                 (store._key[0], store._key[2]) if isinstance(data, HeteroData) else (None, None)
             )
             if self.weighted:
                 edge_index, weight = weighted_edges_of(store, count[src], count[dst])
-                weights.append(
-                    torch.ones(edge_index.size(1), device=edge_index.device)
-                    if weight is None
-                    else weight
-                )
+                if weight is None:
+                    weight = torch.ones(edge_index.size(1), device=edge_index.device)
+                weights.append(weight.to(compute_dtype(weight.dtype)))
             else:
                 edge_index = edges_of(store, count[src], count[dst])
             edges.append(edge_index + edge_index.new_tensor([[start[src]], [start[dst]]]))
-        edge_index = torch.cat([edge.to(edges[-1].device) for edge in edges], 1)
-        if len(edges) == 1:
+        if not edges:
             raise ValueError("'data' must have an 'edge_index' or an 'adj_t' (got neither)")
+        edge_index = torch.cat([edge.to(edges[-1].device) for edge in edges], 1)
         if self.weighted:
             weight = torch.cat([weight.to(edge_index.device) for weight in weights])
             degree = scatter(
