@@ -100,30 +100,38 @@ class Operator(Generic[A]):
             grad_schema = [f'Tensor grad_{name}' for name in outputs]
             saved_schema = [f'Tensor saved_{name}' for name in saved]
             schema = ', '.join([*grad_schema, *saved_schema, cls.schema])
-            run = _without_autocast(run)
-            self.gradient = _custom_op(f'{self.name}_backward', schema, 'Tensor[]', run)
+            compute = _without_autocast(run)
+            self.gradient = _custom_op(f'{self.name}_backward', schema, 'Tensor[]', compute)
             self.gradient.register_fake(fake)
-            indices = [[self.returns.index(name) for name in names] for names in (outputs, saved)]
+            differentiated, stored = (
+                [self.returns.index(name) for name in names] for names in (outputs, saved)
+            )
 
-            def again(ctx: Any, tensors: Sequence[Tensor], *grads: Tensor) -> Any:
+            def run_formula(ctx: Any, tensors: Sequence[Tensor], *grads: Tensor) -> Any:
                 results, values = _restored(ctx, tensors, len(saved))
                 formula = cast(Callable, self.recorded_formula)
 
-                def run(*values: Any) -> list[Tensor]:
+                def results_of(*values: Any) -> list[Tensor]:
                     found = formula(cls.unpack(values), Saved(*results))
-                    return [found[i] for i in indices[0]]
+                    return [found[i] for i in differentiated]
 
                 needed = [i in slots and need for i, need in enumerate(ctx.needs_input_grad)]
-                return recorded_grads(run, values, needed, [grads[i] for i in indices[0]])
+                return recorded_grads(
+                    results_of, values, needed, [grads[i] for i in differentiated]
+                )
 
-            rules = [_rules(backward, slots, *indices) for backward in (self.gradient, run)]
+            save = _setup_context(differentiated, stored)
+            by_dispatcher, by_function = (
+                _backward(call, slots, differentiated, len(saved))
+                for call in (self.gradient, compute)
+            )
             self.forward.register_autograd(
-                lambda ctx, *grads: rules[0][1](ctx, ctx.saved_tensors, *grads),
-                setup_context=rules[0][0],
+                lambda ctx, *grads: by_dispatcher(ctx, ctx.saved_tensors, *grads),
+                setup_context=save,
             )
             self.gradient.register_autograd(lambda *_: raise_second_order(self.name))
-            rule = differentiable(self.name, again)(rules[1][1])
-            self.recorded = _recorded(self.name, self.function, rules[1][0], rule)
+            backward = differentiable(self.name, run_formula)(by_function)
+            self.recorded = _recorded(self.name, self.function, save, backward)
             return function
 
         return decorate
@@ -178,28 +186,39 @@ def _custom_op(name: str, schema: str, returns: str, function: Callable) -> Any:
     )(function)
 
 
-def _rules(
-    backward: Any, slots: list[int], outputs: list[int], saved: list[int]
-) -> tuple[Callable, Callable]:
-    r"""Returns two functions for automatic differentiation: one that saves inputs and outputs, and
-    one that calls :obj:`backward` with these tensors and the gradients of the outputs."""
+def _setup_context(differentiated: list[int], stored: list[int]) -> Callable:
+    r"""Returns the function that saves the inputs of an operator for its backward pass, and its
+    results at the positions :obj:`stored`. Those at the positions :obj:`differentiated` have
+    gradients."""
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        output = output if isinstance(output, tuple) else (output,)
+        results = output if isinstance(output, tuple) else (output,)
         ctx.others = [None if isinstance(value, Tensor) else (value,) for value in inputs]
         tensors = (value for value in inputs if isinstance(value, Tensor))
-        ctx.save_for_backward(*(output[i] for i in saved), *tensors)
-        ctx.mark_non_differentiable(*(value for i, value in enumerate(output) if i not in outputs))
+        ctx.save_for_backward(*(results[i] for i in stored), *tensors)
+        constants = (result for i, result in enumerate(results) if i not in differentiated)
+        ctx.mark_non_differentiable(*constants)
+
+    return setup_context
+
+
+def _backward(
+    call: Any, slots: list[int], differentiated: list[int], num_saved: int
+) -> Callable[..., tuple[Tensor | None, ...]]:
+    r"""Returns the backward pass of an operator for automatic differentiation. It calls
+    :obj:`call` with the gradients of the results at the positions :obj:`differentiated`, the
+    :obj:`num_saved` saved results and the inputs, which returns the gradients of the inputs at the
+    positions :obj:`slots`."""
 
     def run(ctx: Any, tensors: Sequence[Tensor], *grads: Tensor) -> tuple[Tensor | None, ...]:
-        results, values = _restored(ctx, tensors, len(saved))
-        output_grads = (grads[i].contiguous() for i in outputs)
-        input_grads = dict(zip(slots, backward(*output_grads, *results, *values), strict=True))
+        results, values = _restored(ctx, tensors, num_saved)
+        output_grads = (grads[i].contiguous() for i in differentiated)
+        input_grads = dict(zip(slots, call(*output_grads, *results, *values), strict=True))
         return tuple(
             None if value is None else input_grads.get(i) for i, value in enumerate(values)
         )
 
-    return setup_context, run
+    return run
 
 
 def _restored(
