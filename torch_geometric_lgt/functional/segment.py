@@ -68,7 +68,7 @@ def segments(
         RuntimeError: If a CUDA graph is captured, as the sizes of the graphs must be copied from
             the device.
     """
-    if batch_size is not None and isinstance(batch_size, float):
+    if isinstance(batch_size, float):
         raise ValueError(f"'batch_size' must be a whole number (got {batch_size})")
     if batch is None:
         if batch_size is not None and batch_size != 1:
@@ -77,30 +77,7 @@ def segments(
                 'vector, or leave out the number of seed nodes of a NeighborLoader'
             )
         return Segments(torch.full((1,), num_nodes, dtype=torch.long, device=device), None)
-    if not isinstance(batch, Tensor):
-        raise TypeError(
-            "'batch' must be a tensor of graph ids, or a pair of them for a pair 'x' (got "
-            f'{type(batch).__name__})'
-        )
-    if batch.dtype not in (torch.long, torch.int32):
-        is_weight = batch.is_floating_point() and batch.numel() != num_nodes
-        hint = (
-            "give weights of edges as 'edge_weight'"
-            if is_weight
-            else 'convert it with batch.long()'
-        )
-        raise ValueError(f"'batch' must hold int64 graph ids (got {batch.dtype}); {hint}")
-    if batch.dim() != 1 or batch.numel() != num_nodes:
-        hint = "; give edges as 'edge_index'" if batch.dim() == 2 and batch.size(0) == 2 else ''
-        raise ValueError(
-            f"'batch' must hold one graph id per node (got shape {tuple(batch.shape)} for "
-            f'{num_nodes} nodes){hint}'
-        )
-    if device is not None and batch.device != device:
-        raise ValueError(
-            f"'batch' must be on the device of 'x' (got {batch.device} and {device}); move it with "
-            'batch.to(x.device)'
-        )
+    _check_batch(batch, num_nodes, device)
     batch = batch.long()
     if is_tracing():
         if batch_size is None:
@@ -218,6 +195,40 @@ def iterate_groups(
             )
             yield Group(group.to(device), chunks)
         first += graphs
+
+
+def _check_batch(batch: Any, num_nodes: int, device: torch.device | None) -> None:
+    r"""Checks that :obj:`batch` is a tensor of one id for each of :obj:`num_nodes` nodes, on the
+    :obj:`device`. The ids are not read.
+
+    Raises:
+        TypeError: If it is not a tensor.
+        ValueError: If it has another shape, dtype or device.
+    """
+    if not isinstance(batch, Tensor):
+        raise TypeError(
+            "'batch' must be a tensor of graph ids, or a pair of them for a pair 'x' (got "
+            f'{type(batch).__name__})'
+        )
+    if batch.dtype not in (torch.long, torch.int32):
+        is_weight = batch.is_floating_point() and batch.numel() != num_nodes
+        hint = (
+            "give weights of edges as 'edge_weight'"
+            if is_weight
+            else 'convert it with batch.long()'
+        )
+        raise ValueError(f"'batch' must hold int64 graph ids (got {batch.dtype}); {hint}")
+    if batch.dim() != 1 or batch.numel() != num_nodes:
+        hint = "; give edges as 'edge_index'" if batch.dim() == 2 and batch.size(0) == 2 else ''
+        raise ValueError(
+            f"'batch' must hold one graph id per node (got shape {tuple(batch.shape)} for "
+            f'{num_nodes} nodes){hint}'
+        )
+    if device is not None and batch.device != device:
+        raise ValueError(
+            f"'batch' must be on the device of 'x' (got {batch.device} and {device}); move it with "
+            'batch.to(x.device)'
+        )
 
 
 def _spans(axis: Segments, begin: int, n: int, rows: int) -> list[Tensor | slice]:

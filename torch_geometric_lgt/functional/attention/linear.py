@@ -232,14 +232,13 @@ class LinearForm(NamedTuple):
             return self
         new = x.to(dtype)
 
-        def of(part: Any) -> Any:
+        def convert(part: Any) -> Any:
             return replace(part, x=new) if part is not None and part.x is x else part
 
-        values = of(self.values)
-        own = values if queries.self_values is self.values else of(queries.self_values)
-        return LinearForm(
-            LinearQueries(of(queries.inputs), own, queries.norm), of(self.keys), values
-        )
+        values, self_values = convert(self.values), queries.self_values
+        self_values = values if self_values is self.values else convert(self_values)
+        queries = LinearQueries(convert(queries.inputs), self_values, queries.norm)
+        return LinearForm(queries, convert(self.keys), values)
 
     def squares(self, sources: Segments, targets: Segments) -> tuple[Tensor, Tensor]:
         r"""Computes the sums of squares of the keys and of the queries of each graph, ``[B, H]``

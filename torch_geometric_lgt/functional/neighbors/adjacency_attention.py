@@ -23,6 +23,8 @@ from torch_geometric_lgt.functional.numerics import (
 
 CHUNK_ELEMENTS = 1 << 19
 
+Features = tuple[Tensor | None, Tensor]
+
 
 def adjacency_attention(
     q: Tensor,
@@ -116,31 +118,41 @@ def _shares(
     log_k, value_k = MAPS[feature_map].log_features(
         k, projection, power, k.square().sum(-1, keepdim=True)
     )
-    row, col = edge_index
     features = cast(Tensor, log_k if value_k is None else value_k)
     step = max(1, chunk_elements(CHUNK_ELEMENTS, q.device) // max(1, features[:1].numel()))
-    if log_q is not None and log_k is not None and value_q is None and value_k is None:
+    if value_q is None or value_k is None:
+        log_q, log_k = cast(Tensor, log_q), cast(Tensor, log_k)
         logits = edge_logsumexp(log_q, log_k, edge_index, step, EdgeOrders())
         return softmax_weight(logits, edge_index, q.size(0), edge_weight)
-    value_q, value_k = cast(Tensor, value_q), cast(Tensor, value_k)
+    return _factor_shares((log_q, value_q), (log_k, value_k), edge_index, step, edge_weight)
+
+
+def _factor_shares(
+    queries: Features, keys: Features, edge_index: Tensor, step: int, edge_weight: Tensor | None
+) -> Tensor:
+    r"""Computes the result of :meth:`adjacency_scores` from features that have factors, at most
+    :obj:`step` edges at a time. Queries and keys are the logarithms and the factors of their
+    features, both ``[N, H, M]``; :obj:`None` is the logarithm 0."""
+    (log_q, value_q), (log_k, value_k) = queries, keys
+    (row, col), num_targets = edge_index, value_q.size(0)
     if edge_weight is not None:
         edge_weight = edge_weight[:, None]
         # a factor of each target's weights cancels; the largest is 1, so that none is too small
-        largest_weight = scatter(edge_weight.detach(), col, 0, q.size(0), 'max')
+        largest_weight = scatter(edge_weight.detach(), col, 0, num_targets, 'max')
         edge_weight = edge_weight / largest_weight.masked_fill(largest_weight == 0, 1)[col]
     with torch.no_grad():
         peaks = None if log_k is None else chunked_map(_peaks, step, ((log_q, col), (log_k, row)))
         if peaks is not None and edge_weight is not None:
             peaks = (peaks + edge_weight.log()).clamp(min=neutral(peaks.dtype))
-        top = None if peaks is None else scatter(peaks, col, 0, q.size(0), 'max')
-        largest = scatter(_largest(value_k)[row], col, 0, q.size(0), 'max')
+        top = None if peaks is None else scatter(peaks, col, 0, num_targets, 'max')
+        largest = scatter(_largest(value_k)[row], col, 0, num_targets, 'max')
     value_q = _scaled(value_q, _largest(value_q)[..., None])
     query_rows = (top, col), (largest, col), (log_q, col), (value_q, col)
     gathered = (*query_rows, (log_k, row), (value_k, row))
     weight = chunked_map(_weights if edge_weight is None else _bounded_weights, step, gathered)
     weight = weight if edge_weight is None else weight * edge_weight
-    weight = _scaled(weight, scatter(weight.detach().abs(), col, 0, q.size(0), 'max')[col])
-    return weight * inverse_of(scatter(weight, col, 0, q.size(0), 'sum'))[col]
+    weight = _scaled(weight, scatter(weight.detach().abs(), col, 0, num_targets, 'max')[col])
+    return weight * inverse_of(scatter(weight, col, 0, num_targets, 'sum'))[col]
 
 
 def _logits(log_q: Tensor | None, log_k: Tensor) -> Tensor:
