@@ -3,7 +3,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy.linalg.blas import get_blas_funcs
@@ -92,13 +92,10 @@ def _krylov(
         return gemv(-1, known, moved * gemv(1, known, x, trans=1), 1, product(x))
 
     shape = (known.shape[0],) * 2
-    operator = LinearOperator(shape, matvec=rest, dtype=dtype)
+    operator: Any = LinearOperator(shape, matvec=rest, dtype=dtype)
+    # without the checks of each product, which take as long as one with a small matrix
+    operator.matvec = rest
     start = _random(shape[0], 1, next(seeds)).astype(dtype)
-    cast(
-        Any, operator
-    ).matvec = (
-        rest  # without the checks of each product, which take as long as one with a small matrix
-    )
     return eigsh(
         operator,
         size,

@@ -109,10 +109,8 @@ def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndar
     for _ in range(k + 1):
         rest, start = _rest(matrix, u, s, v), generator.standard_normal(min(matrix.shape))
         smallest = s[-1] if s.size == k else 0.0
-        if (
-            np.linalg.norm(rest @ start if matrix.shape[1] <= matrix.shape[0] else rest.T @ start)
-            <= _rounding(s, u, v) * s.size
-        ):
+        image = rest @ start if matrix.shape[1] <= matrix.shape[0] else rest.T @ start
+        if np.linalg.norm(image) <= _rounding(s, u, v) * s.size:
             return u, s, v
         rough_rest = _rest(rough_matrix, *(part.astype(np.float32) for part in (u, s, v)))
         rough_start = start.astype(np.float32)
