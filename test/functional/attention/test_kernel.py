@@ -174,6 +174,11 @@ def test_scale_is_that_of_queries_and_keys(scale):
             "'batch_size' must be 1 without 'batch' (got 2); pass the 'batch' vector, or leave out "
             'the number of seed nodes of a NeighborLoader',
         ),
+        (
+            {'key_mask': torch.ones(8, 2)},
+            "'query_mask' and 'key_mask' must have equally many columns, and no mask counts as one "
+            '(got 1 and 2)',
+        ),
     ],
 )
 def test_inputs_that_do_not_fit_each_other(changed, message):

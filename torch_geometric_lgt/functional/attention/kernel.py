@@ -127,6 +127,11 @@ def kernel_attention(
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
     keys = kernel_input(k, key_mask, feature_map, projection, scale, power, noise=key_noise)
     queries = kernel_input(q, query_mask, feature_map, projection, scale, power, keys.samples)
+    if queries.rank() != keys.rank():
+        raise ValueError(
+            "'query_mask' and 'key_mask' must have equally many columns, and no mask counts as one "
+            f'(got {queries.rank()} and {keys.rank()})'
+        )
     return attend(queries, keys, value_input(v, k), sources, targets).unflatten(1, (q.size(1), -1))
 
 
