@@ -143,7 +143,9 @@ def test_protocol_of_nodeformer(save, name, size, weight, ogb, monkeypatch, caps
     assert (record['protocol'], record['variant']) == ('nodeformer', '')
     assert (config['edge_loss'], config['edge_loss_mean']) == (weight, 'edges')
     assert config['options']['gumbel_evaluation'] == 'tempered'
-    assert row.startswith('| nodeformer (attention over a random part of the training nodes) |')
+    assert row.startswith(
+        '| nodeformer, protocol nodeformer (attention over a random part of the training nodes) |'
+    )
 
 
 def test_protocol_of_nodeformer_is_for_nodeformer(save, ogb, monkeypatch, capsys):
@@ -332,11 +334,13 @@ def test_pokec(ogb, monkeypatch, capsys, tmp_path):
     assert record['dataset'] == 'pokec'
 
 
-def test_leaderboard_rows_name_the_variant_and_the_memory_of_the_gpu(tmp_path):
+def test_leaderboard_rows_name_protocol_variant_and_the_memory_of_the_gpu(tmp_path):
+    """A row of a random split of ogbn-products read as one of the leaderboard's split."""
     path = tmp_path / 'result.json'
     names = ('torch', 'torch-geometric', 'torch-geometric-lgt')
     record = {
         'model': 'sgformer',
+        'protocol': 'published',
         'variant': '',
         'seeds': [0],
         'parameters': 1200,
@@ -355,6 +359,7 @@ def test_leaderboard_rows_name_the_variant_and_the_memory_of_the_gpu(tmp_path):
             'sgformer, variant epochs-9',
             'G (79.2 GiB), C (64.0 GiB)',
         ),
+        ({'protocol': 'amazon2m'}, 'sgformer, protocol amazon2m', 'C (64.0 GiB)'),
     ):
         path.write_text(json.dumps(record | changes))
         versions = ', '.join(f'{name} 1.0' for name in names)
