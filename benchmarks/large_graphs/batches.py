@@ -1,5 +1,6 @@
 r"""Iterates over the parts of one large graph in training, and scores all nodes."""
 
+import contextlib
 import copy
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,7 +12,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from benchmarks.common.files import writing
 from benchmarks.large_graphs.datasets import NodeTask
+from benchmarks.large_graphs.settings import SAMPLED
 from torch_geometric_lgt.data import MappedGraph
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
@@ -50,11 +53,6 @@ class Batches:
         self.inference_on_cpu = config['inference_on_cpu']
         self.validation: NeighborLoader | None = None
         if isinstance(data, MappedGraph):
-            if self.domain in ('graph', 'partition', 'training'):
-                raise SystemExit(
-                    'a graph in files is trained with --domain batch or memory (got '
-                    f'{self.domain!r})'
-                )
             data = (data, data)
         self.whole_graph = NeighborLoader(data, [-1], batch_size=config['inference_batch_size'])
         if self.domain == 'graph':
@@ -84,8 +82,9 @@ class Batches:
         memory = None
         for step, data in enumerate(loader):
             if self.domain == 'memory' and step % (self.refresh or len(loader)) == 0:
-                memory = self.model.attention_memory(self.whole_graph, self.subfolder('memory'))
-            sampled = self.domain in ('batch', 'memory')
+                with self.writing_layers():
+                    memory = self.model.attention_memory(self.whole_graph, self.subfolder('memory'))
+            sampled = self.domain in SAMPLED
             train = (
                 torch.arange(data.batch_size) if sampled else data.train_mask.nonzero().flatten()
             )
@@ -94,6 +93,10 @@ class Batches:
     def subfolder(self, name: str) -> Path | None:
         r"""Returns the folder :obj:`name` in the folder of the files, if there is one."""
         return None if self.folder is None else self.folder / name
+
+    def writing_layers(self) -> contextlib.AbstractContextManager[None]:
+        r"""Turns a failure to write the layers of all nodes into one line that names the folder."""
+        return contextlib.nullcontext() if self.folder is None else writing(self.folder)
 
 
 def validation_scores(model: Any, batches: Batches) -> Tensor | None:
@@ -121,7 +124,8 @@ def measure_scores(model: Any, batches: Batches, measure: Callable[[Tensor], Met
         return measure(model(data.x, data.edge_index).cpu())
     if batches.inference_on_cpu:
         model = copy.deepcopy(model).cpu()
-    metrics = measure(model.inference(batches.whole_graph, batches.subfolder('scores')))
+    with batches.writing_layers():
+        metrics = measure(model.inference(batches.whole_graph, batches.subfolder('scores')))
     if batches.folder is not None:  # Windows removes no file that an array maps
         shutil.rmtree(batches.folder, ignore_errors=True)
     return metrics

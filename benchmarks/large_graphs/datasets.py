@@ -24,7 +24,7 @@ from torch_geometric.data.storage import GlobalStorage
 
 from benchmarks.common.arrays_only import arrays_only, require_regular
 from benchmarks.common.classes import predicted_classes
-from benchmarks.common.files import DataError
+from benchmarks.common.files import DataError, writing
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.datasets._download import download as download_file
 
@@ -107,19 +107,27 @@ def map_graph(task: NodeTask, folder: str | Path) -> NodeTask:
     directions and its features in half precision, and returns the task with the graph in files.
 
     Raises:
-        DataError: If the folder has another graph or other labels.
+        DataError: If the folder has something else, another graph or other labels, or cannot be
+            written.
     """
-    data = task.data
-    if not Path(folder).exists():
-        write_graph(
-            folder,
-            data.edge_index,
-            data.num_nodes,
-            {'x': data.x.half(), 'y': data.y},
-            undirected=True,
-            progress_bar=True,
-        )
-    graph, nodes = MappedGraph(folder), torch.cat([*task.split.values()])
+    data, folder = task.data, Path(folder)
+    try:
+        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+            with writing(folder):
+                write_graph(
+                    folder,
+                    data.edge_index,
+                    data.num_nodes,
+                    {'x': data.x.half(), 'y': data.y},
+                    undirected=True,
+                    progress_bar=True,
+                )
+        graph = MappedGraph(folder)
+    except FileNotFoundError as error:
+        raise DataError(f'{folder} holds no graph in files; give another folder') from error
+    except ValueError as error:
+        raise DataError(f'{error}; give another folder') from error
+    nodes = torch.cat([*task.split.values()])
     sizes = graph.num_nodes, graph.num_edges
     if sizes != (data.num_nodes, 2 * data.num_edges) or not torch.equal(
         graph['y'][nodes], data.y[nodes]

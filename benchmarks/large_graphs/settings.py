@@ -12,6 +12,7 @@ DOMAINS = {
     'batch': 'a sampled batch',
     'memory': 'all nodes, those outside the batch as some steps ago',
 }
+SAMPLED = ('batch', 'memory')  # the domains of sampled neighbourhoods
 BASE: dict[str, Any] = {
     'domain': 'graph',
     'batch_size': 10_000,

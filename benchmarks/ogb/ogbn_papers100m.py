@@ -14,7 +14,7 @@ the end.
 from benchmarks.common.scripts import data_from, run_script
 from benchmarks.large_graphs.datasets import load_ogb_task, map_graph
 from benchmarks.large_graphs.run import make_parser, run
-from benchmarks.large_graphs.settings import PAPERS100M, make_config
+from benchmarks.large_graphs.settings import PAPERS100M, SAMPLED, make_config
 
 LAYOUT = 'DIR/ogbn_papers100M is the data set as the download of ogb leaves it'
 
@@ -27,6 +27,8 @@ def main() -> None:
         help='folder of the graph in mapped files, written first if it does not exist',
     )
     args = parser.parse_args()
+    if args.domain not in (None, *SAMPLED):
+        parser.error(f'a graph in files takes --domain {" or ".join(SAMPLED)} (got {args.domain})')
     with data_from(args.root, LAYOUT):
         task = load_ogb_task('ogbn-papers100M', args.root, args.download)
     task = map_graph(task, args.mapped)

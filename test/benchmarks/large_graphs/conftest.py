@@ -1,3 +1,5 @@
+import errno
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -58,3 +60,16 @@ def _save(name, seed=0):
 def save():
     """Saves a small data set."""
     return _save
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """Makes the disk full for the files that a module allocates."""
+
+    def fill(module):
+        def allocate(path, num_bytes):
+            raise OSError(errno.ENOSPC, f'No space left; it needs {num_bytes} bytes', str(path))
+
+        monkeypatch.setattr(import_module(module), 'allocate', allocate)
+
+    return fill

@@ -56,6 +56,28 @@ def test_files_of_another_graph_are_refused(save, ogb, tmp_path):
     assert MappedGraph('mapped').files == files
 
 
+def test_a_folder_for_the_graph_is_empty_or_has_one(save, ogb, tmp_path):
+    """An empty folder, and one with other files, ended in a traceback."""
+    root, *_ = save('ogbn-papers100M')
+    task = datasets.load_ogb_task('ogbn-papers100M', root)
+    for name in ('new', 'other'):
+        (tmp_path / name).mkdir()
+    (tmp_path / 'other' / 'notes').touch()
+    (tmp_path / 'file').touch()
+    assert datasets.map_graph(task, 'new').data.num_nodes == N
+    for name in ('other', 'file'):
+        with pytest.raises(DataError, match=f'^{name} holds no graph in files; give another'):
+            datasets.map_graph(task, name)
+
+
+def test_a_graph_that_cannot_be_written_ends_in_one_line(save, ogb, full_disk):
+    root, *_ = save('ogbn-papers100M')
+    task = datasets.load_ogb_task('ogbn-papers100M', root)
+    full_disk('torch_geometric_lgt.data._files')
+    with pytest.raises(DataError, match=r'^mapped cannot be written \(No space .*\); make room'):
+        datasets.map_graph(task, 'mapped')
+
+
 def test_a_planted_object_is_refused(save, ogb, tmp_path):
     root, *_ = save('ogbn-arxiv')
     datasets.load_ogb_task('ogbn-arxiv', root)

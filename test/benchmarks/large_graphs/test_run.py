@@ -10,8 +10,9 @@ from torch_geometric.data import Data
 from torch_geometric.utils import is_undirected
 
 from benchmarks import pokec
+from benchmarks.common.files import DataError
 from benchmarks.common.training import Training
-from benchmarks.large_graphs import batches
+from benchmarks.large_graphs import batches, datasets
 from benchmarks.large_graphs import run as run_module
 from benchmarks.large_graphs.batches import Batch, Batches, measure_scores, validation_scores
 from benchmarks.large_graphs.datasets import NodeTask, accuracy
@@ -241,6 +242,37 @@ def test_papers_are_scored_in_files(
     (files,) = {folder.parent.name for folder in folders}
     assert files.startswith('mapped-sgformer-ogbn-papers100M-')
     assert not (tmp_path / files).exists()
+
+
+@pytest.mark.parametrize('domain', ['batch', 'memory'])
+def test_layers_that_cannot_be_written_end_in_one_line(
+    save, domain, ogb, monkeypatch, capsys, full_disk
+):
+    """A full disk ended in a traceback, after the training."""
+    root, *_ = save('ogbn-papers100M')
+    argv = ['--root', root, '--mapped', 'mapped', '--seeds', '0', '--epochs', '1']
+    write_graph_of = datasets.map_graph
+    monkeypatch.setattr(
+        ogbn_papers100m,
+        'map_graph',
+        lambda *args: (
+            write_graph_of(*args),
+            full_disk('torch_geometric_lgt.nn.models._streaming.workspace'),
+        )[0],
+    )
+    folder = 'mapped-sgformer-ogbn-papers100M-.*'
+    with pytest.raises(DataError, match=rf'{folder} cannot be written \(No space .*\); make room'):
+        run(monkeypatch, capsys, ogbn_papers100m, *argv, '--domain', domain)
+
+
+@pytest.mark.parametrize('domain', ['graph', 'partition', 'training'])
+def test_domains_that_need_the_graph_in_memory_are_refused_at_once(domain, monkeypatch, capsys):
+    """The data were read, and the graph was written, before."""
+    monkeypatch.setattr(sys, 'argv', ['x', '--mapped', 'mapped', '--domain', domain])
+    with pytest.raises(SystemExit):
+        ogbn_papers100m.main()
+    message = f'a graph in files takes --domain batch or memory (got {domain})'
+    assert message in capsys.readouterr().err
 
 
 def papers_task(folder, num_nodes=4000):
