@@ -88,7 +88,8 @@ def load_ogb_task(name: str, root: str | Path, download: bool = False) -> NodeTa
     evaluator = nodeproppred.Evaluator(name)
 
     def measure(scores: Tensor, labels: Tensor) -> float:
-        prediction = scores if binary else predicted_classes(scores)[:, None]
+        # ogb's ROC-AUC fails on numbers that are not finite, as after a training that diverged
+        prediction = scores.nan_to_num() if binary else predicted_classes(scores)[:, None]
         return evaluator.eval({'y_true': labels, 'y_pred': prediction})[metric]
 
     outputs = dataset.num_tasks if binary else dataset.num_classes

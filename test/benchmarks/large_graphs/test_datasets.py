@@ -56,6 +56,18 @@ def test_files_of_another_graph_are_refused(save, ogb, tmp_path):
     assert MappedGraph('mapped').files == files
 
 
+def test_scores_of_a_training_that_diverged_have_a_roc_auc(save, ogb):
+    """They ended the run, with the seeds before, in an error of scikit-learn."""
+    root, *_ = save('ogbn-proteins')
+    task = datasets.load_ogb_task('ogbn-proteins', root)
+    labels = task.data.y
+    scores = labels.float()
+    assert task.measure(scores, labels) == 1
+    scores[:, 0] = torch.nan
+    assert task.measure(scores, labels) == pytest.approx((7 + 0.5) / 8, abs=1e-12)
+    assert task.measure(torch.full_like(scores, torch.inf), labels) == 0.5
+
+
 def test_a_folder_for_the_graph_is_empty_or_has_one(save, ogb, tmp_path):
     """An empty folder, and one with other files, ended in a traceback."""
     root, *_ = save('ogbn-papers100M')
