@@ -5,10 +5,10 @@ python -m benchmarks.ogb.ogbn_papers100m --root DATA --mapped FOLDER \
 
 Classes are subject areas of arXiv papers among 111M papers. Citations are edges in both directions.
 Batches are the sampled neighbourhoods of 1000 nodes, as the authors of SGFormer train. Validation
-samples in the same way; the final metrics are those of all nodes with all neighbours. Features and
-graph are mapped from the files of a folder, which the first call writes. The scores of all nodes
-are computed in files of a folder beside it, in which a killed run goes on, and which is removed at
-the end.
+samples in the same way, after each epoch; the final metrics are those of all nodes with all
+neighbours. Features and graph are mapped from the files of a folder, which the first call writes.
+The scores of all nodes are computed in files of a folder beside it, in which a killed run goes on,
+and which is removed at the end.
 """
 
 from benchmarks.common.scripts import data_from, run_script

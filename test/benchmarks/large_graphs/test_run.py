@@ -186,8 +186,8 @@ def test_edge_loss_as_a_mean_over_edges():
 def test_papers_train_and_validate_on_sampled_neighbourhoods(
     save, domain, ogb, monkeypatch, capsys, tmp_path
 ):
-    """The default has 1000 seeds and 15, 10 and 5 neighbours. All nodes are scored at the end
-    only."""
+    """The default has 1000 seeds and 15, 10 and 5 neighbours. Each epoch has a validation, after
+    which a checkpoint is written. All nodes are scored at the end only."""
     root, _, _, (train, valid, _) = save('ogbn-papers100M')
     loaders, calls = [], []
     make = batches.NeighborLoader
@@ -203,11 +203,11 @@ def test_papers_train_and_validate_on_sampled_neighbourhoods(
         monkeypatch.setattr(
             run_module, name, lambda *args, score=score: calls.append(score) or score(*args)
         )
-    argv = ['--root', root, '--mapped', str(tmp_path / 'mapped'), '--seeds', '0', '--epochs', '18']
+    argv = ['--root', root, '--mapped', str(tmp_path / 'mapped'), '--seeds', '0', '--epochs', '2']
     record, _ = run(monkeypatch, capsys, ogbn_papers100m, *argv, '--domain', domain)
     config = record['config']
     assert (config['batch_size'], config['fan_out']) == (1000, [15, 10, 5])
-    assert config['validation'] == 'sampled'
+    assert (config['validation'], config['every'], config['patience']) == ('sampled', 1, 50)
     assert [counts for counts, _ in loaders] == [[-1], [15, 10, 5], [15, 10, 5]]
     assert [options['batch_size'] for _, options in loaders] == [100_000, 1000, 1000]
     assert torch.equal(loaders[1][1]['input_nodes'], torch.from_numpy(train))
