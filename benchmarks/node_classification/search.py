@@ -11,21 +11,25 @@ configuration. The same command continues a search that was killed.
 """
 
 import argparse
+import contextlib
 import functools
 import inspect
 import json
 import shlex
 import statistics
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
+from torch import Tensor
 from torch_geometric.data import Data
 
 from benchmarks.common import training
 from benchmarks.common.arguments import add_device, add_seeds, positive, script_parser
 from benchmarks.common.attentions import GRAPH_TRANSFORMER
-from benchmarks.common.files import say
+from benchmarks.common.files import DataError, say
 from benchmarks.common.scripts import data_from, run_script
 from benchmarks.node_classification.datasets import LAYOUT, add_dataset, add_protocol, load, split
 from benchmarks.node_classification.metrics import METRICS, check_classes
@@ -127,14 +131,32 @@ def first_trial(config: dict[str, Any], model: str) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if isinstance(value, float | int | str)}
 
 
-def open_study(
-    args: argparse.Namespace, name: str, key: str, fixed: dict[str, Any]
-) -> 'optuna.Study':
+@contextlib.contextmanager
+def locked(key: str) -> Iterator[None]:
+    r"""Keeps other processes from the study of this key, whose running trials would count as
+    killed.
+
+    Raises:
+        DataError: If another process runs it.
+    """
+    training.CHECKPOINTS.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(training.CHECKPOINTS / f'.search-{key}.lock')
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise DataError('another process runs the same search; wait for its end') from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def open_study(name: str, key: str, fixed: dict[str, Any]) -> 'optuna.Study':
     r"""Opens the study of these settings, this data and this version of the package, and says
-    how many trials of earlier calls it has."""
+    how many trials of earlier calls it has. Random numbers of later calls are others, so that they
+    try other settings."""
     import optuna
 
-    training.CHECKPOINTS.mkdir(parents=True, exist_ok=True)
     address = f'sqlite:///{training.CHECKPOINTS / "search.db"}'
     storage = optuna.storages.get_storage(address)
     others = [
@@ -144,7 +166,6 @@ def open_study(
         storage=storage,
         study_name=f'{name}-{key}',
         direction='maximize',
-        sampler=optuna.samplers.PartialFixedSampler(fixed, optuna.samplers.TPESampler(seed=0)),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=10),
         load_if_exists=True,
     )
@@ -155,14 +176,13 @@ def open_study(
             f'{name}: other settings or data, or another version of the package, than in '
             f'{address}: the search starts anew'
         )
+    sampler = optuna.samplers.TPESampler(seed=len(study.trials))
+    study.sampler = optuna.samplers.PartialFixedSampler(fixed, sampler)
     return study
 
 
 def search(args: argparse.Namespace) -> 'optuna.Study':
     r"""Runs what is left of the trials and returns the study."""
-    import optuna
-    from optuna.trial import TrialState
-
     protocol, default = settings(args.dataset, args.protocol, args.model)
     overrides = parse_overrides(args.set)
     default = merged(default, overrides)
@@ -176,12 +196,25 @@ def search(args: argparse.Namespace) -> 'optuna.Study':
     settings_text = json.dumps(
         [default, args.seeds, args.patience, training.PROTOCOL, __version__], sort_keys=True
     )
-    study = open_study(
-        args,
-        name,
-        training.fingerprint(dense_tensors(graph), *parts.values(), settings_text),
-        fixed,
-    )
+    key = training.fingerprint(dense_tensors(graph), *parts.values(), settings_text)
+    with locked(key):
+        study = open_study(name, key, fixed)
+        run_trials(study, args, default, graph, parts)
+    return study
+
+
+def run_trials(
+    study: 'optuna.Study',
+    args: argparse.Namespace,
+    default: dict[str, Any],
+    graph: Data,
+    parts: dict[int, dict[str, Tensor]],
+) -> None:
+    r"""Runs the trials that a study still lacks. The first one has the settings of
+    :obj:`default`."""
+    import optuna
+    from optuna.trial import TrialState
+
     for trial in study.get_trials(states=(TrialState.RUNNING,)):  # its process was killed
         study.tell(trial.number, state=TrialState.FAIL)
     finished = len(study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)))
@@ -216,7 +249,6 @@ def search(args: argparse.Namespace) -> 'optuna.Study':
         return statistics.fmean(scores)
 
     study.optimize(objective, n_trials=max(0, args.trials - finished), show_progress_bar=True)
-    return study
 
 
 def command(args: argparse.Namespace, study: 'optuna.Study') -> str:

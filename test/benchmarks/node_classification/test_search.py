@@ -3,6 +3,7 @@ import argparse
 import pytest
 import torch
 
+from benchmarks.common.files import DataError
 from benchmarks.node_classification import __main__ as node_classification
 from benchmarks.node_classification import search
 from benchmarks.node_classification import settings as node_classification_settings
@@ -49,6 +50,35 @@ def test_search_goes_on_and_names_the_command(write_graph, model, monkeypatch, t
     assert config['options'].get('hidden_channels') == study.best_params.get('hidden_channels')
     assert config['lr'] == pytest.approx(study.best_params['lr'], rel=1e-5)
     assert config['normalize_features'] is study.best_params['normalize_features']
+
+
+def test_a_search_that_goes_on_tries_other_settings(write_graph, tmp_path, constants):
+    """Each call drew the same random settings again."""
+    write_graph(tmp_path / 'toy.npz')
+    constants(checkpoints=tmp_path / 'checkpoints')
+    for trials in (2, 3, 4):
+        args = search_arguments(tmp_path, 'mlp', trials, ['epochs=1'])
+        study = search.search(args)
+    assert len({trial.params['lr'] for trial in study.trials}) == 4
+
+
+def test_one_process_searches_at_a_time(write_graph, tmp_path, constants, monkeypatch):
+    """The second one took the trial of the first one for that of a killed process, which ended the
+    first one in a traceback."""
+    write_graph(tmp_path / 'toy.npz')
+    constants(checkpoints=tmp_path / 'checkpoints')
+    args = search_arguments(tmp_path, 'mlp', 1, ['epochs=1'])
+    run_trials, refused = search.run_trials, []
+
+    def run_twice(study, *rest):
+        with pytest.raises(DataError, match='another process runs the same search; wait') as error:
+            search.search(args)
+        refused.append(error.value)
+        run_trials(study, *rest)
+
+    monkeypatch.setattr(search, 'run_trials', run_twice)
+    study = search.search(args)
+    assert (len(refused), len(study.trials)) == (1, 1)
 
 
 def test_search_keeps_what_is_given(write_graph, tmp_path, constants):
