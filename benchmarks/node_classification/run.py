@@ -109,15 +109,19 @@ def prepare(
     )
 
 
+@torch.no_grad()
 def measure(training: Training, data: Data, test: Tensor, metric: str) -> dict[str, float]:
-    r"""Measures a finished training. No other function scores the test nodes."""
+    r"""Measures a finished training. No other function measures the test nodes. The time of the
+    inference is that of the scores, without the metric."""
     classifier, times = training.model.eval(), []
     for _ in range(5):
         start = time.perf_counter()
-        test_score = evaluate(classifier, data, test, metric)
+        scores = classifier(data.x)[0]
+        if scores.is_cuda:
+            torch.cuda.synchronize(scores.device)
         times.append(time.perf_counter() - start)
     return {
-        metric: test_score,
+        metric: METRICS[metric].compute(scores[test], data.y[test]),
         f'valid_{metric}': training.best_score,
         'best_epoch': training.best_epoch,
         'loss_spike': training.loss_spike,
