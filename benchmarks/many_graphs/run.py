@@ -171,7 +171,8 @@ def default_layers(task: Task, preset: str) -> int:
 
 
 def variant_of(task: Task, args: argparse.Namespace, model_name: str) -> str:
-    r"""Names the variant after all arguments that differ from the published protocol."""
+    r"""Names the variant after all arguments that differ from the full preset on graphs that are
+    made."""
     has_other_layers = args.layers not in (None, default_layers(task, args.preset))
     has_other_attention = model_name == GRAPH_TRANSFORMER and args.attention != 'positions'
     parts = (
@@ -242,7 +243,7 @@ def run(
         name,
         model_name,
         variant=variant,
-        protocol=variant or 'published',
+        protocol=variant or 'full',
         seeds=args.seeds,
         metrics=results.metrics,
         config=config | {f'{part}_graphs': number for part, number in num_graphs.items()},

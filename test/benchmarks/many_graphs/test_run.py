@@ -7,6 +7,7 @@ from benchmarks import sbm
 from benchmarks.common import training
 from benchmarks.many_graphs.models import network
 from benchmarks.many_graphs.run import variant_of
+from benchmarks.many_graphs.settings import PRESETS
 
 
 def test_runs_from_data_to_table(run, monkeypatch, tmp_path, capsys):
@@ -32,30 +33,45 @@ def test_another_number_of_layers_is_a_variant(run, monkeypatch, tmp_path):
     assert record['config']['options'] == {'num_layers': 2}
 
 
+def test_the_full_preset_on_graphs_that_are_made_is_not_called_published(
+    run, monkeypatch, tmp_path
+):
+    """The published graphs are those of ``--source pyg``, whose protocol is pyg."""
+    tiny = {
+        'graphs': {'train': 6, 'val': 3, 'test': 3},
+        'layers': 1,
+        'training': {'epochs': 1, 'batch_size': 3, 'hidden_channels': 16},
+    }
+    monkeypatch.setitem(PRESETS, 'full', tiny)
+    run(monkeypatch, tmp_path, '--dataset', 'CLUSTER', '--models', 'gcn', '--preset', 'full')
+    record = json.loads((tmp_path / 'sbm' / 'gcn-cluster.json').read_text())
+    assert (record['protocol'], record['variant']) == ('full', '')
+
+
 @pytest.mark.parametrize(
-    ('dataset', 'layers', 'protocol'),
+    ('dataset', 'layers', 'variant'),
     [
         ('CLUSTER', '10', '10-layers'),
-        ('CLUSTER', '12', 'published'),
+        ('CLUSTER', '12', ''),
         ('CLUSTER', '14', '14-layers'),
-        ('PATTERN', '8', 'published'),
+        ('PATTERN', '8', ''),
         ('PATTERN', '12', '12-layers'),
     ],
 )
-def test_depths_of_litegt_by_name(dataset, layers, protocol, monkeypatch, tmp_path):
+def test_depths_of_litegt_by_name(dataset, layers, variant, monkeypatch, tmp_path):
     """Networks of the full size; nothing is trained. The depth of the paper is no variant."""
     made = []
     monkeypatch.setattr('benchmarks.many_graphs.run.make_splits', lambda *_: None)
 
     def record_run(task, model_name, splits, args, config):
         model = network(model_name, (3, 80, 6), 'node', config['pe_channels'], config['options'])
-        made.append((variant_of(task, args, model_name) or 'published', len(model.model.layers)))
+        made.append((variant_of(task, args, model_name), len(model.model.layers)))
 
     monkeypatch.setattr('benchmarks.many_graphs.run.run', record_run)
     argv = ['--dataset', dataset, '--layers', layers, '--models', 'litegt-jaccard-sampling']
     monkeypatch.setattr(sys, 'argv', ['x', *argv, '--output', str(tmp_path)])
     sbm.main()
-    assert made == [(protocol, int(layers))]
+    assert made == [(variant, int(layers))]
 
 
 @pytest.mark.parametrize('layers', ['0', '-1', '2.5', 'ten'])
