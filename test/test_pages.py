@@ -194,6 +194,33 @@ def result_rows(task, name):
         return list(csv.DictReader(file))
 
 
+def test_the_page_of_speed_says_which_layers_are_faster_than_the_products():
+    """Ratios below 1 stood beside the words that no program can be faster."""
+    rows = [row for row in result_rows('runtime', 'layers') if row['ours / products']]
+    faster = [row for row in rows if float(row['ours / products']) < 1]
+    large = [row for row in rows if int(row['nodes'].replace(',', '')) >= 100_000]
+    names = {row['layer'] for row in faster}
+    assert [row for row in large if row['layer'] in names] == faster
+    ratios = sorted(row['ours / products'] for row in faster)
+    text = (ROOT / 'docs' / 'benchmarks' / 'speed.rst').read_text()
+    words = f'{ratios[0].lstrip("0")} to {ratios[-1].lstrip("0")} of the time'
+    (line,) = (line for line in text.splitlines() if words in line and 'products (' in line)
+    assert set(re.findall(r'\*(\S+?)\*', line)) == names
+
+
+def test_the_page_of_node_classification_names_the_settings_of_pygs_sgformer():
+    text = (ROOT / 'docs' / 'benchmarks' / 'node_classification.rst').read_text()
+    assert "*pyg-sgformer* is PyG's model with one layer of attention" in text
+    rows = result_rows('node_classification', 'accuracy')
+    graphs = {row['data set'] for row in rows if row['model'] == 'pyg-sgformer'}
+    assert graphs == {'chameleon-filtered', 'squirrel-filtered'}
+    configs = ROOT / 'benchmarks' / 'node_classification' / 'configs'
+    for name in graphs:
+        config = json.loads((configs / f'{name}.json').read_text())
+        assert 'sgformer' in config
+        assert 'pyg-sgformer' not in config
+
+
 POINTS = ('digits', 'random-5-10-85'), ('mnist', 'random-10-per-class')
 
 
