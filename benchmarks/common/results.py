@@ -180,6 +180,7 @@ def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> 
         metrics[name] = summary([values[seed] for seed in sorted(values)])
     commands = dict.fromkeys([*earlier['command'].split(' && '), record['command']])
     seeds = sorted({*rest, *record['seeds']})
+    peaks = [part['peak_memory_mib'] for part in (earlier, record)]
     commits = dict.fromkeys(
         [*earlier.get('training_commits', [earlier['commit']]), *record['training_commits']]
     )
@@ -187,6 +188,7 @@ def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> 
     return record | {
         'seeds': seeds,
         'metrics': metrics,
+        'peak_memory_mib': max((peak for peak in peaks if peak is not None), default=None),
         'command': ' && '.join(commands),
         'training_commits': list(commits),
     }

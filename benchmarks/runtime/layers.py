@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
 from benchmarks.common.figures import can_draw, save_figure
+from benchmarks.common.files import say
 from benchmarks.common.memory import limit_memory, require_linux
 from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import run_script, source
@@ -136,6 +137,12 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm, folder: P
             for name, value in values.items():
                 metrics.setdefault(f'{method}_{name}', []).extend(value)
             bar.update()
+    if 'ours_peak_memory_mib' not in metrics:
+        say(
+            f'{case} at {config["num_nodes"]} nodes has no result: our layer took more than '
+            f'{MEMORY_GIB} GiB or {LIMIT_SECONDS:.0f} s'
+        )
+        return
     write_result(
         'runtime',
         f'random-{config["num_nodes"]}',

@@ -89,6 +89,15 @@ def test_commits_of_trainings_accumulate(tmp_path):
     assert second['commit'] == commit()
 
 
+@pytest.mark.parametrize(
+    ('peaks', 'expected'), [((900.0, 100.0), 900.0), ((None, 100.0), 100.0), ((None, None), None)]
+)
+def test_the_memory_of_accumulated_seeds_is_the_highest(peaks, expected, tmp_path):
+    for seed, peak in enumerate(peaks):
+        record = write(tmp_path, [seed], [0.5], peak_memory_mib=peak)
+    assert record['peak_memory_mib'] == expected
+
+
 def test_commits_of_a_result_of_an_earlier_form_are_its_commit(tmp_path):
     record = write(tmp_path, [0], [0.5])
     assert record.pop('training_commits') == [commit()]

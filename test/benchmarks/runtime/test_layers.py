@@ -53,6 +53,18 @@ def test_a_method_that_does_not_fit_has_no_figures(monkeypatch):
     assert layers.work('large', 'formula', CONFIG) == {}
 
 
+def test_a_layer_that_does_not_fit_has_no_result(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(layers, 'check', lambda case, config: None)
+    monkeypatch.setattr(layers, 'fresh', lambda module, work, limit: {})
+    with layers.tqdm(total=6) as bar:
+        layers.measure('sgformer', 2, CONFIG, bar, tmp_path)
+    assert (
+        'sgformer at 300 nodes has no result: our layer took more than 16 GiB or 300 s\n'
+        in capsys.readouterr().err
+    )
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_bare_products_are_those_of_the_peer_at_full_size():
     """One linear map forward, and the gradients of its input and of its weight backward."""
     x, weight = torch.randn(PROBE, 4, requires_grad=True), torch.randn(3, 4, requires_grad=True)
