@@ -10,9 +10,18 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.sampler import NodeSamplerInput
 from torch_geometric.transforms import Compose
 
-from torch_geometric_lgt.functional import kernel_attention
-from torch_geometric_lgt.loader import NeighborSampler, NodePartitionLoader
+from torch_geometric_lgt.functional import AttentionState, kernel_attention
+from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.loader._hgt_sampler import HGTSampler
+from torch_geometric_lgt.nn import (
+    AttentionMemory,
+    DIFFormer,
+    GraphTransformer,
+    LiteGT,
+    MGFormer,
+    NodeFormer,
+    SGFormer,
+)
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
     JaccardScores,
@@ -21,9 +30,19 @@ from torch_geometric_lgt.transforms import (
     RandomSignFlip,
     SVDEncoding,
 )
+from torch_geometric_lgt.visualization import plot_latent_structure
 
 SIZES = (7, 5, 9, 5, 7)
 """Graphs of the same size are not next to each other."""
+MODELS = {
+    'NodeFormer': lambda: NodeFormer(3, 4, 2),
+    'DIFFormer': lambda: DIFFormer(3, 4, 2),
+    'SGFormer': lambda: SGFormer(3, 4, 2),
+    'GraphTransformer': lambda: GraphTransformer(3, 4, 2),
+    'edge list': lambda: GraphTransformer(3, 4, 2, conv='SAGEConv'),
+    'LiteGT': lambda: LiteGT(3, 8, 2, 2, kernel='subtractor'),
+    'MGFormer': lambda: MGFormer(4, 8, 6, degree=torch.full((12,), 2)),
+}
 
 
 @pytest.fixture
@@ -131,3 +150,56 @@ def test_draws_of_neighbors(sampler, kind, elsewhere):
             drawn.append(sampler.sample_from_nodes(seeds))
     torch.testing.assert_close(drawn[1].node, drawn[0].node)
     torch.testing.assert_close(drawn[1].edge, drawn[0].edge)
+
+
+@pytest.mark.parametrize('workers', [0, 1])
+@pytest.mark.parametrize('name', MODELS)
+def test_scores_of_a_graph_in_parts(name, workers, tmp_path):
+    model = MODELS[name]()
+    loader = NeighborLoader(ring(12), [-1], batch_size=5, num_workers=workers)
+    expected = model.inference(loader)
+    with torch.device('meta'):
+        found = [model.inference(loader), model.inference(loader, tmp_path)]
+    torch.testing.assert_close(found, [expected, expected], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('name', ['NodeFormer', 'DIFFormer', 'SGFormer', 'GraphTransformer'])
+def test_memory_in_a_file(name, tmp_path):
+    model, nodes = MODELS[name]().eval(), torch.tensor([0, 5])
+    loader = NeighborLoader(ring(12), [-1], batch_size=5)
+    expected = model.attention_memory(loader).without(nodes)
+    with torch.device('meta'):
+        model.attention_memory(loader, tmp_path / 'inputs').save(tmp_path / 'memory')
+        memory = AttentionMemory.load(tmp_path / 'memory', model)
+        found = memory.without(nodes)
+    assert {x.device.type for x in memory.inputs} == {'cpu'}
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=0, atol=0)
+
+
+def test_state_in_a_file(tmp_path):
+    state = AttentionState.from_keys(torch.rand(4, 1, 2), torch.rand(4, 1, 3), 'relu')
+    with torch.device('meta'):
+        state.save(tmp_path / 'state')
+        found = AttentionState.load(tmp_path / 'state')
+    torch.testing.assert_close(found.state_dict(), state.state_dict(), rtol=0, atol=0)
+
+
+def test_recommendations_for_a_list():
+    model = MODELS['MGFormer']()
+    expected = model.recommend(src_index=[1, 3], k=8).sort().values
+    with torch.device('meta'):
+        found = model.recommend(src_index=[1, 3], k=8)
+        assert model.get_embedding(nodes=[]).shape == (0, 6)
+    assert found.sort().values.tolist() == expected.tolist() == [list(range(4, 12))] * 2
+
+
+def test_plot_of_learned_edges():
+    data, model = ring(12), DIFFormer(3, 4, 2)
+    data.y = torch.arange(12) % 2
+    values = []
+    for place in ('cpu', 'meta'):
+        with torch.device(place):
+            generator = torch.Generator().manual_seed(0)
+            values.append(plot_latent_structure(model, data, generator=generator)[1])
+    assert values[0] == values[1]

@@ -209,7 +209,7 @@ def read_tensors(path: str | os.PathLike, kind: str, mapped: bool = False) -> di
     """
     open_regular(path).close()
     try:
-        with safe_open(path, framework='pt') as file:
+        with torch.device('cpu'), safe_open(path, framework='pt') as file:
             metadata = file.metadata() or {}
             names = file.keys()
             tensors = {name: file.get_tensor(name) for name in names}

@@ -48,7 +48,7 @@ def strongest(weight: Tensor, rows: Tensor, number: int) -> tuple[Tensor, Tensor
     to all nodes, the sources. If there are fewer weights above 0, all of these are returned.
     """
     weight = weight.clone()
-    weight[torch.arange(rows.numel()), rows] = 0
+    weight[torch.arange(rows.numel(), device=rows.device), rows] = 0
     number = min(number, int((weight > 0).sum()))
     values, top = weight.flatten().topk(number)
     pairs = torch.stack([top % weight.size(1), rows[top // weight.size(1)]])

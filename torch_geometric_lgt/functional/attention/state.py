@@ -413,7 +413,8 @@ class AttentionState:
             >>> sorted(AttentionState.from_keys(k, v, 'relu').state_dict())
             ['count', 'maximum', 'query_squares', 'rank', 'samples', 'squares', 'sums']
         """
-        whole = {name: torch.tensor(getattr(self, name)) for name in ('rank', 'samples')}
+        numbers = {'rank': self.rank, 'samples': self.samples}
+        whole = {name: torch.tensor(number, device='cpu') for name, number in numbers.items()}
         return {name: getattr(self, name) for name in TENSORS} | whole
 
     @classmethod

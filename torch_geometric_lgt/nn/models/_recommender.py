@@ -320,11 +320,11 @@ class Recommender(Module):
                 :obj:`argument`.
             ValueError: If the shape or dtype is wrong, or an id does not exist.
         """
+        device = reference(self.embedding).device
         if not isinstance(nodes, Tensor):
             try:
-                nodes = (
-                    torch.as_tensor(nodes) if len(nodes) > 0 else torch.empty(0, dtype=torch.long)
-                )
+                dtype = None if len(nodes) > 0 else torch.long
+                nodes = torch.as_tensor(nodes, dtype=dtype, device=device)
             except (TypeError, ValueError, RuntimeError) as error:
                 got, hint = type(nodes).__name__, ''
                 if isinstance(nodes, (list, tuple)) and isinstance(nodes[0], str):
@@ -334,7 +334,7 @@ class Recommender(Module):
                     f"'{argument}' must be a tensor or a list of ids of nodes, numbers from 0 to "
                     f'{self.num_nodes - 1} (got {got}){hint}'
                 ) from error
-        nodes = nodes.to(reference(self.embedding).device)
+        nodes = nodes.to(device)
         if nodes.dtype == torch.bool and nodes.shape == (self.num_nodes,):
             return nodes.nonzero().view(-1)
         if nodes.dim() != 1 or nodes.dtype not in (torch.int32, torch.int64):

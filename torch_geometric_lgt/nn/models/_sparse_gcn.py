@@ -251,7 +251,7 @@ def _edges_with_loops(part: Part, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     ``[2, E + n]``, and their weights ``[E + n]`` in :obj:`dtype`. Earlier self loops have the
     weight 0."""
     weight, loop_weight = without_loops(part.edge_index, part.edge_weight, part.size, dtype)
-    loops = torch.arange(part.size).expand(2, -1)
+    loops = torch.arange(part.size, device=weight.device).expand(2, -1)
     return torch.cat([part.edge_index, loops], 1), torch.cat([weight, loop_weight])
 
 
@@ -276,5 +276,7 @@ def gcn_matrix(part: Part, degree: Tensor, dtype: torch.dtype, device: torch.dev
     weight = symmetric_weight(edges, num_src, part.size, dtype, in_degree, weight).squeeze(1)
     shape = part.size, num_src
     hide_csr_warning()
-    matrix = torch.sparse_coo_tensor(edges.flip(0), weight, shape, check_invariants=False)
+    matrix = torch.sparse_coo_tensor(
+        edges.flip(0), weight, shape, device=weight.device, check_invariants=False
+    )
     return matrix.to_sparse_csr().to(complete_device(device))

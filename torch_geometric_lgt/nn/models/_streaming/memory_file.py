@@ -31,7 +31,7 @@ def write_memory(
     r"""Writes the layers :obj:`convs` (settings, parameters, buffers) with their inputs
     ``[N, D]``, noise ``[N, H * K]`` or :obj:`None`, and states to a safetensors file."""
     settings = json.dumps(_settings(convs)).encode()
-    tensors = {'settings': torch.tensor(list(settings), dtype=torch.uint8)}
+    tensors = {'settings': torch.tensor(list(settings), dtype=torch.uint8, device='cpu')}
     for index, (conv, x, draws, state) in enumerate(zip(convs, inputs, noise, states, strict=True)):
         layer = {f'conv.{name}': value for name, value in conv.state_dict().items()}
         layer |= {f'state.{name}': value for name, value in state.state_dict().items()}

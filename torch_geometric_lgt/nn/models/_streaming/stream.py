@@ -171,7 +171,7 @@ class Stream:
                     'to_dense()'
                 )
             return value[nodes]
-        index = torch.arange(nodes.start, nodes.stop) if isinstance(nodes, slice) else nodes
+        index = _ids(nodes) if isinstance(nodes, slice) else nodes
         return cast(Tensor, self.store.get_tensor(group_name=None, attr_name=name, index=index))
 
     def has(self, name: str) -> bool:
@@ -235,7 +235,7 @@ class Stream:
             part_state = state_of(part)
             done = part.nodes.stop
             state = part_state if state is None else state.merge(part_state)
-            tensors = state.state_dict() | {'done': torch.tensor(done)}
+            tensors = state.state_dict() | {'done': torch.tensor(done, device='cpu')}
             write = partial(self.workspace.write_state, name, tensors)
             self.workspace.save(name, done, write, None)
         return state_of(_without_edges(slice(0, 0))) if state is None else state
@@ -266,35 +266,51 @@ class Stream:
     def _parts(self, name: str, neighbors: bool) -> Iterator[Part]:
         starts = range(self.workspace.done.get(name, 0), self.num_nodes, self.size)
         slices = [slice(start, min(start + self.size, self.num_nodes)) for start in starts]
-        if neighbors:
-            # workers get what they use: the loader may hold what cannot be pickled
-            options: dict[str, Any] = {
-                'collate_fn': partial(neighborhood, self.loader.node_sampler, self.edge_weight),
-                'generator': torch.Generator(),
-            }
-            if getattr(self.loader, 'num_workers', 0) > 0:
-                options |= {
-                    option: getattr(self.loader, option)
-                    for option in ('num_workers', 'multiprocessing_context')
-                }
-            parts = DataLoader(cast(Dataset, slices), batch_size=None, **options)
-        else:
-            parts = map(_without_edges, slices)
+        # workers get what they use: the loader may hold what cannot be pickled
+        part_of = (
+            partial(neighborhood, self.loader.node_sampler, self.edge_weight)
+            if neighbors
+            else _without_edges
+        )
+        parts = map(part_of, slices)
+        if neighbors and getattr(self.loader, 'num_workers', 0) > 0:
+            parts = self._parts_of_workers(slices, part_of)
         yield from tqdm(parts, name, len(slices), disable=not self.progress_bar)
+
+    def _parts_of_workers(
+        self, slices: list[slice], part_of: Callable[[slice], Part]
+    ) -> Iterator[Part]:
+        r"""Returns the parts of ranges of ids, which the worker processes of the loader compute by
+        :obj:`part_of`."""
+        loader = DataLoader(
+            cast(Dataset, slices),
+            batch_size=None,
+            collate_fn=cast(Any, part_of),
+            generator=torch.Generator(),
+            num_workers=self.loader.num_workers,
+            multiprocessing_context=self.loader.multiprocessing_context,
+        )
+        with torch.device('cpu'):  # where the generator draws the seeds of the workers
+            return iter(loader)
 
 
 def neighborhood(sampler: Any, edge_weight: Tensor | None, nodes: slice) -> Part:
     r"""Returns the part of a range of ids :obj:`nodes` with all edges into it, which
     :obj:`sampler` finds, and their weights among the weights :obj:`edge_weight` ``[E]`` of the
     graph."""
-    out = sampler.sample_from_nodes(NodeSamplerInput(None, torch.arange(nodes.start, nodes.stop)))
+    out = sampler.sample_from_nodes(NodeSamplerInput(None, _ids(nodes)))
     edge = out.edge if sampler.edge_permutation is None else sampler.edge_permutation[out.edge]
     weight = None if edge_weight is None else edge_weight[edge].detach()
     return Part(nodes, out.node, torch.stack([out.row, out.col]), edge, weight)
 
 
 def _without_edges(nodes: slice) -> Part:
-    return Part(nodes, *[torch.empty(0)] * 3)
+    return Part(nodes, *[torch.empty(0, device='cpu')] * 3)
+
+
+def _ids(nodes: slice) -> Tensor:
+    r"""Returns a range of ids as a tensor on the CPU."""
+    return torch.arange(nodes.start, nodes.stop, device='cpu')
 
 
 def check_loader(loader: Any) -> None:

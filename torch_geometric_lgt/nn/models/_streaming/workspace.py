@@ -220,8 +220,8 @@ class Workspace:
         """
         shape = (self.num_nodes, width)
         if self.folder is None:
-            return torch.empty(shape, dtype=dtype), lambda: None
-        kind = _stored(torch.empty(0, dtype=dtype)).dtype
+            return torch.empty(shape, dtype=dtype, device='cpu'), lambda: None
+        kind = _stored(torch.empty(0, dtype=dtype, device='cpu')).dtype
         size = kind.itemsize * shape[0] * shape[1]
         path = self._newest_file(name)
         is_resumed = self.done.get(name, 0) > 0 or name in self.opened
