@@ -30,7 +30,7 @@ def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
         from torch_geometric_lgt.functional._engine import fused_edges
 
         return fused_edges.edge_sums(x, *rows, weight)
-    weight = weight if rows.order is None else weight[rows.order]
+    weight = weight if rows.order is None else weight.index_select(0, rows.order)
     if not is_complete(x.device):
         return _added(x, rows, weight)
     hide_csr_warning()

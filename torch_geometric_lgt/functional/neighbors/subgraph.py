@@ -58,12 +58,12 @@ class Subgraph(NamedTuple):
 
 
 def _select(inputs: LinearInput, nodes: Tensor | None) -> LinearInput:
-    return inputs if nodes is None else replace(inputs, x=inputs.x[nodes])
+    return inputs if nodes is None else replace(inputs, x=select_rows(inputs.x, nodes))
 
 
 def select_rows(x: Tensor, nodes: Tensor | None) -> Tensor:
     r"""Returns the rows :obj:`nodes` of :obj:`x`, all rows if :obj:`nodes` is :obj:`None`."""
-    return x if nodes is None else x[nodes]
+    return x if nodes is None else x.index_select(0, nodes)
 
 
 def expand_rows(x: Tensor, nodes: Tensor | None, like: Tensor) -> Tensor:

@@ -17,7 +17,13 @@ from torch_geometric_lgt.nn.models._context_states import (
 )
 from torch_geometric_lgt.nn.models._graph_context import Edges, GraphContext
 from torch_geometric_lgt.nn.models._streamed_model import StreamedModel
-from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
+from torch_geometric_lgt.nn.models._streaming.stream import (
+    Part,
+    Stream,
+    evaluation,
+    node_rows,
+    to_device,
+)
 from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
 from torch_geometric_lgt.typing import PairTensor
 
@@ -287,7 +293,7 @@ class LayerwiseModel(StreamedModel):
             if not self.uses_edges:
                 return self.layer(index, x_dst, x_0_dst, GraphContext(None), state)
             context = self.part_context(stream, part, degree)
-            x_src = to_device(x[part.n_id], device)
+            x_src = to_device(node_rows(x, part.n_id), device)
             inputs = (x_src, x_dst) if self.takes_pairs else x_src
             return self.layer(index, inputs, x_0_dst, context, state)[: part.size]
 

@@ -54,15 +54,15 @@ def read_level(
         ValueError: If the module changes the number of channels.
     """
     if level == 'edge':
-        return torch.cat([x[nodes] for nodes in cast(Tensor, edge_index)], 1)
+        return torch.cat([x.index_select(0, nodes) for nodes in cast(Tensor, edge_index)], 1)
     if level == 'graph':
-        graph = torch.zeros(x.size(0), dtype=torch.long, device=x.device)
-        graph = graph if batch is None else batch.long()
+        one_graph = torch.zeros(x.size(0), dtype=torch.long, device=x.device)
+        graph = one_graph if batch is None else batch.long()
         if isinstance(aggr, str):
             wide = x.to(compute_dtype(x.dtype))
             return scatter(wide, graph, 0, num_graphs, reduce=aggr).to(x.dtype)
         graph, order = graph.sort(stable=True)  # modules that pad graphs need them one by one
-        out = aggr(x[order], graph, dim_size=num_graphs)
+        out = aggr(x.index_select(0, order), graph, dim_size=num_graphs)
         if out.size(-1) != x.size(1):
             raise ValueError(
                 f"'aggr' must return the {x.size(1)} channels of its input (got {out.size(-1)})"

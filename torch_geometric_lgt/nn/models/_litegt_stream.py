@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.nn._layers.linear_parts import reference
-from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, to_device
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, node_rows, to_device
 
 if TYPE_CHECKING:
     from torch_geometric_lgt.nn.models.litegt import LiteGT
@@ -50,7 +50,8 @@ def _stream_layer(model: 'LiteGT', stream: Stream, index: int, inputs: list[Tens
         e = model.edge_inputs(edge_attr, edges)
         for number, x in enumerate(inputs, index + 1 - len(inputs)):
             reduction = model.reductions[number]
-            pair = tuple(reduction(to_device(x[ids], device)) for ids in (part.n_id, part.nodes))
+            rows_of_pair = (node_rows(x, ids) for ids in (part.n_id, part.nodes))
+            pair = tuple(reduction(to_device(z, device)) for z in rows_of_pair)
             e = model.edge_reductions[number](e)
             if number < index:
                 e = model.layers[number].updated_edges(pair, edges, jaccard, mask, e)

@@ -17,7 +17,7 @@ from torch_geometric_lgt.nn.models._sparse_gcn import (
     gcn_edges,
     gcn_matrix,
 )
-from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, to_device
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, node_rows, to_device
 
 if TYPE_CHECKING:
     from torch_geometric_lgt.nn.models.sgformer import SGFormer
@@ -113,7 +113,7 @@ def _stream_local_layer(
     reads_init = is_sparse and gnn.reads_init
 
     def rows(part: Part) -> Tensor:
-        x_src = stream.node_values('x', part.n_id) if x is None else x[part.n_id]
+        x_src = stream.node_values('x', part.n_id) if x is None else node_rows(x, part.n_id)
         x_src = x_src.to(weight.device, weight.dtype)
         if degree is None:
             edges = part.edge_index.to(weight.device)

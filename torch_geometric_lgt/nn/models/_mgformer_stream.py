@@ -63,4 +63,4 @@ def _stream_all_pairs(model: 'MGFormer', stream: Stream, index: int, x: Rows) ->
 
 
 def _rows_of(array: Tensor, device: torch.device, nodes: Tensor) -> Tensor:
-    return to_device(array[nodes.cpu()], device)
+    return to_device(array.index_select(0, nodes.cpu()), device)

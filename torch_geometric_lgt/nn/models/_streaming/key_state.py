@@ -10,6 +10,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.numerics import complete_device
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._streaming.keys import quantized_value
+from torch_geometric_lgt.nn.models._streaming.stream import node_rows
 
 
 def frozen_double(convs: ModuleList) -> ModuleList:
@@ -45,7 +46,8 @@ def key_state(conv: Any, x: Tensor, noise: Tensor | None, nodes: slice | Tensor)
     r"""Builds the state (sums over the keys) of some :obj:`nodes` in double precision, on the
     device of the layer :obj:`conv`, from the input :obj:`x` ``[N, D]`` of the layer and the
     :obj:`noise` ``[N, H * K]`` of its keys."""
-    rows = x[nodes].to(reference(conv).device, torch.double)
+    rows = node_rows(x, nodes).to(reference(conv).device, torch.double)
     if noise is None:
         return conv.attention_state(rows)
-    return conv.attention_state(rows, noise=noise[nodes].to(rows.device, torch.double))
+    noise = node_rows(noise, nodes).to(rows.device, torch.double)
+    return conv.attention_state(rows, noise=noise)

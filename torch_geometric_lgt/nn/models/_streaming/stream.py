@@ -170,7 +170,7 @@ class Stream:
                     f'{name!r} must be dense to be read in parts (got {value.layout}); use '
                     'to_dense()'
                 )
-            return value[nodes]
+            return node_rows(value, nodes)
         index = _ids(nodes) if isinstance(nodes, slice) else nodes
         return cast(Tensor, self.store.get_tensor(group_name=None, attr_name=name, index=index))
 
@@ -353,6 +353,12 @@ def check_loader(loader: Any) -> None:
     raise ValueError(
         f"'loader' must have subgraph_type='directional' and a batch_size (got {wrong})"
     )
+
+
+def node_rows(x: Tensor, nodes: slice | Tensor) -> Tensor:
+    r"""Returns the rows ``[n, *]`` of :obj:`x` ``[N, *]`` for a range of ids or a tensor of ids
+    :obj:`nodes` ``[n]``. On a processor PyTorch selects rows faster than it indexes them."""
+    return x[nodes] if isinstance(nodes, slice) else x.index_select(0, nodes.to(x.device))
 
 
 @contextlib.contextmanager
