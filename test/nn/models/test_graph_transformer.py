@@ -189,6 +189,31 @@ def test_attention_by_name_or_function(attn_type, kind):
     assert [type(conv) for conv in model.attentions] == [kind, kind]
 
 
+class NormedByGraph(torch.nn.Module):
+    """Message passing whose norm mixes the nodes of a graph."""
+
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.conv, self.norm = SAGEConv(in_channels, out_channels), pyg.GraphNorm(out_channels)
+
+    def forward(self, x, edge_index, batch=None):
+        return self.norm(self.conv(x, edge_index), batch)
+
+
+def test_message_passing_gets_the_batch_vector():
+    model = GraphTransformer(5, 8, 3, 1, 2, 1, conv=NormedByGraph, norm=None).double().eval()
+    x, batch = torch.randn(6, 5, dtype=torch.double), torch.tensor([0, 1, 0, 1, 0, 0])
+    edges, nodes = torch.tensor([[0, 2, 4, 1], [2, 4, 5, 3]]), torch.tensor([0, 2, 4, 5])
+    alone = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    assert_close(model(x, edges, batch)[nodes], model(x[nodes], alone))
+    pairs = torch.tensor([[0, 2], [5, 4]])
+    found = model.attention_scores(x, edges, pairs, batch)
+    expected = model.attention_scores(x[nodes], alone, torch.tensor([[0, 1], [3, 2]]))
+    assert_close(found, expected)
+    compiled = torch.compile(model, fullgraph=True, backend='eager')
+    assert_close(compiled(x, edges, batch, 2), model(x, edges, batch))
+
+
 def test_the_learned_map_is_the_default():
     assert GraphTransformer(6, 8, 3).blocks[0].attn.feature_map.kind == 'learned'
     plain = GraphTransformer(6, 8, 3, attn_kwargs={'feature_map': 'elu'})

@@ -50,6 +50,7 @@ from torch_geometric_lgt.nn.models._message_input import (
     MessageInput,
     message_input,
     named_arguments,
+    takes,
 )
 from torch_geometric_lgt.nn.models._message_passing_layers import check_one_hop, make_conv
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
@@ -110,8 +111,9 @@ class GraphTransformer(LayerwiseModel):
             \mathbf{Z}^{(l-1)}))))`
         conv (str or callable, optional): The message passing: the name of a layer of
             :mod:`torch_geometric.nn`, or a function of its input and output channels. :obj:`None`
-            for none. A named layer is tried on a small graph when the model is made: layers that
-            need more than features and edges are refused. (default: :obj:`"GCNConv"`)
+            for none. A layer that takes a :obj:`batch` gets it. A named layer is tried on a small
+            graph when the model is made: layers that need more than features and edges are refused.
+            (default: :obj:`"GCNConv"`)
         conv_kwargs (dict, optional): Further arguments of the layer that :obj:`conv` names.
             :obj:`"GINConv"` and other layers with an argument :obj:`nn` get an MLP of two layers
             without it, that of :obj:`"GINConv"` and :obj:`"GINEConv"` with :obj:`norm`. Other
@@ -342,7 +344,7 @@ class GraphTransformer(LayerwiseModel):
         if process_group is not None:
             for block in self.blocks:
                 check_statistics(block, 'conv', fix=NODE_NORM)
-        edges = self._message_input(edge_index, x, edge_attr, edge_weight, degree)
+        edges = self._message_input(edge_index, x, edge_attr, edge_weight, degree, batch)
         context = GraphContext(
             edges,
             batch=batch,
@@ -410,7 +412,7 @@ class GraphTransformer(LayerwiseModel):
         evaluation: in training dropout changes the inputs of the layers. The other arguments are
         those of :meth:`forward`."""
         self.check_inputs(x, edge_index)
-        edges = self._message_input(edge_index, x, edge_attr, edge_weight, None)
+        edges = self._message_input(edge_index, x, edge_attr, edge_weight, None, batch)
         context = GraphContext(edges, batch=batch)
         ordered = sorted_encodings(encodings, self.encodings, GraphTransformer.forward)
         inputs = self.layers(x, context, *ordered)[:-1]
@@ -530,6 +532,7 @@ class GraphTransformer(LayerwiseModel):
         edge_attr: Tensor | None,
         edge_weight: Tensor | None,
         degree: Degree,
+        batch: Tensor | None = None,
     ) -> MessageInput | None:
         if not self.uses_edges:
             check_unused(edge_weight, 'without message passing')
@@ -537,9 +540,11 @@ class GraphTransformer(LayerwiseModel):
             return None
         conv = self.conv
         edges = require_edges(edge_index, 'for attention alone make the model with conv=None')
-        channels = self.edge_channels
-        size = x.size(0)
-        return message_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)
+        channels, size = self.edge_channels, x.size(0)
+        inputs = message_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)
+        if batch is None or not takes(conv, 'batch'):
+            return inputs
+        return inputs._replace(arguments={**inputs.arguments, 'batch': batch})
 
     def _dropped_features(self, x: Tensor) -> Tensor:
         if x.layout == torch.strided:
