@@ -181,6 +181,23 @@ def test_a_new_output_layer(name, head, tmp_path):
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize('name', ['difformer', 'sgformer', 'graph-transformer', 'litegt'])
+def test_an_input_layer_without_parameters(name):
+    """As for features of the hidden size. They were taken for single precision on the CPU."""
+    data = JaccardScores()(graph())
+    data.x, data.edge_jaccard = torch.cat([data.x, data.x[:, :3]], 1), data.edge_jaccard.double()
+    model = LiteGT(8, 8, 3, 2) if name == 'litegt' else BACKBONES[name]()
+    scores = {'edge_jaccard': data.edge_jaccard} if name == 'litegt' else {}
+    model.lin_in, model.in_channels = torch.nn.Identity(), 8
+    model = model.double().eval()
+    with torch.no_grad(), torch.device('meta'):
+        expected = model(data.x, data.edge_index, **scores)
+    torch.testing.assert_close(model.inference(loader(data)), expected, rtol=1e-10, atol=1e-10)
+    if name != 'litegt':
+        (first, *_) = model.attention_memory(loader(data)).inputs
+        assert torch.equal(first, model.input_layer(data.x))
+
+
 def test_workers_find_the_neighbors():
     data, model = graph(), BACKBONES['difformer']().double()
     torch.testing.assert_close(

@@ -177,7 +177,7 @@ class LayerwiseModel(StreamedModel):
     def part_context(self, stream: Stream, part: Part, degree: Tensor | None) -> GraphContext:
         r"""Returns what the layers read for :obj:`part`: its edges, and for a pair the degrees of
         sources and targets, which are rows of :obj:`degree` ``[N, 2]``."""
-        device = reference(self.lin_in).device
+        device = reference(self).device
         edges = self.layer_edges(part.to(device))
         if not self.takes_pairs or degree is None:
             return GraphContext(edges)
@@ -246,7 +246,7 @@ class LayerwiseModel(StreamedModel):
     def stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
         layers = self.stream_layers(stream, len(self.attentions))
         local = self.stream_local_branch(stream, layers[0])
-        device = reference(self.lin_out).device
+        device = reference(self).device
 
         def scores(part: Part) -> Tensor:
             rows = [z[part.nodes].to(device) for z in layers]
@@ -256,14 +256,14 @@ class LayerwiseModel(StreamedModel):
 
     def score_of_zeros(self) -> Tensor:
         r"""Computes the scores ``[1, F_out]`` by :meth:`readout` of zeros."""
-        dtype, device = reference(self.lin_in).dtype, reference(self.lin_out).device
-        row = torch.zeros(1, self.layer_channels, dtype=dtype, device=device)
+        weight = reference(self)
+        row = torch.zeros(1, self.layer_channels, dtype=weight.dtype, device=weight.device)
         return self.readout([row] * (len(self.attentions) + 1), row[:, : self.hidden_channels])
 
     def stream_layers(self, stream: Stream, num_layers: int) -> list[Tensor]:
         r"""Computes the outputs of the input layer and of the first :obj:`num_layers` attention
         layers for all nodes. Returns a list of tensors ``[N, D]``, on the CPU or memory-mapped."""
-        weight = reference(self.lin_in)
+        weight = reference(self)
 
         def rows(part: Part) -> Tensor:
             values = (stream.node_values(name, part.nodes) for name in self.input_names)
@@ -279,7 +279,7 @@ class LayerwiseModel(StreamedModel):
     def _stream_layer(
         self, stream: Stream, index: int, x: Tensor, x_0: Tensor, degree: Tensor | None
     ) -> Tensor:
-        device = reference(self.lin_in).device
+        device = reference(self).device
         conv = self.attentions[index]
         state = None
         if conv is not None:

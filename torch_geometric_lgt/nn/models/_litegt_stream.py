@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def stream_layers(model: 'LiteGT', stream: Stream) -> Tensor:
     r"""Computes the output ``[N, D]`` of the last layer for all nodes, layer by layer and part by
     part."""
-    weight = reference(model.lin_in)
+    weight = reference(model)
     names = ('x',) if model.lin_pe is None else ('x', 'laplacian_pe')
 
     def rows(part: Part) -> Tensor:
@@ -34,7 +34,7 @@ def _stream_layer(model: 'LiteGT', stream: Stream, index: int, inputs: list[Tens
     list :obj:`inputs` ends with the input of the layer. For a model with features of edges it
     begins with the inputs of all layers before, which update these features."""
     layer = model.layers[index]
-    device = reference(model.lin_in).device
+    device = reference(model).device
     is_sampled = stream.has('attention_mask')
 
     def rows(part: Part) -> Tensor:

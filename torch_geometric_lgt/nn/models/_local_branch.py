@@ -107,7 +107,7 @@ def _stream_local_layer(
 ) -> Tensor:
     r"""Computes the output of layer :obj:`index` of the local branch for all nodes from its input
     :obj:`x`, or from the features of the graph if this is :obj:`None`."""
-    gnn, weight = model.gnn, reference(model.lin_in)
+    gnn, weight = model.gnn, reference(model)
     is_sparse = isinstance(gnn, SparseGCN)
     dtype = compute_dtype(weight.dtype) if is_sparse else weight.dtype
     reads_init = is_sparse and gnn.reads_init

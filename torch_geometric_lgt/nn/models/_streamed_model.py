@@ -69,7 +69,7 @@ class StreamedModel(Module):
         """
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
-            width, dtype = self.score_of_zeros().size(1), reference(self.lin_in).dtype
+            width, dtype = self.score_of_zeros().size(1), reference(self).dtype
             return stream.result(width, dtype, lambda: self.stream_scores(stream))
 
     def check_inputs(self, x: Tensor, edge_index: Edges) -> None:
@@ -77,7 +77,7 @@ class StreamedModel(Module):
         the number of nodes."""
         check_features(x, self.lin_in, self.in_channels)
         check_edge_index(edge_index)
-        check_devices(reference(self.lin_in).device, edge_index=edge_index)
+        check_devices(x.device, edge_index=edge_index)
 
     def stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
         r"""Computes all layers for the graph of :obj:`stream`, and returns a function that computes

@@ -487,7 +487,7 @@ class GraphTransformer(LayerwiseModel):
         Raises:
             ValueError: If a message passing layer reads more than the neighbours of a node.
         """
-        weight = reference(self.lin_in)
+        weight = reference(self)
         for conv in (block.conv for block in self.blocks):
             if conv is not None and not is_sparse_gcn(conv):
                 check_one_hop(conv, self.hidden_channels, self.edge_channels, weight)
@@ -504,7 +504,7 @@ class GraphTransformer(LayerwiseModel):
         Raises:
             ValueError: If the graph lacks edge features.
         """
-        weight = reference(self.lin_in)
+        weight = reference(self)
         conv = self.conv
         if degree is not None:
             matrix = gcn_matrix(part, degree, compute_dtype(weight.dtype), weight.device)

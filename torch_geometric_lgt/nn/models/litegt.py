@@ -305,12 +305,12 @@ class LiteGT(StreamedModel):
         r"""Computes all layers for the graph of :obj:`stream`, and returns a function that computes
         the scores ``[n, F_out]`` of the nodes of a part."""
         x = stream_layers(self, stream)
-        device = reference(self.lin_in).device
+        device = reference(self).device
         return lambda part: self.lin_out(to_device(x[part.nodes], device))
 
     def score_of_zeros(self) -> Tensor:
         r"""Computes the scores ``[1, F_out]`` of a node whose output of the last layer is 0."""
-        weight, width = reference(self.lin_in), self.layers[-1].conv.out_channels
+        weight, width = reference(self), self.layers[-1].conv.out_channels
         return self.lin_out(torch.zeros(1, width, dtype=weight.dtype, device=weight.device))
 
     def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:

@@ -333,7 +333,7 @@ class NodeFormer(Backbone):
         if edge_index is None or self.relational_order == 0:
             check_unused(edge_weight, "without 'edge_index' or with relational_order=0")
         if edge_index is None:
-            device = reference(self.lin_in).device
+            device = reference(self).device
             no_edges = torch.empty(2, 0, dtype=torch.long, device=device)
             edges = sorted_edges(no_edges, num_nodes, num_nodes, backward=True)
             return [edges] * self.relational_order if self.relational_order > 0 else edges
