@@ -198,6 +198,12 @@ def test_an_input_layer_without_parameters(name):
         assert torch.equal(first, model.input_layer(data.x))
 
 
+def test_degrees_that_no_layer_reads_are_not_counted(monkeypatch):
+    model = BACKBONES['nodeformer-output']().double()
+    monkeypatch.setattr(NodeFormer, 'degree_edges', None)
+    assert model.inference(loader(graph())).shape == (N, 3)
+
+
 def test_workers_find_the_neighbors():
     data, model = graph(), BACKBONES['difformer']().double()
     torch.testing.assert_close(

@@ -180,6 +180,12 @@ class NodeFormer(Backbone):
         self.residual_weight = 1.0 if residual else 0.0
         self.uses_edges, self.takes_pairs = relational_order > 0, relational_input == 'value'
 
+    @property
+    def uses_degrees(self) -> bool:
+        r"""Tells whether layers read the degrees of the whole graph, as sums of values do and sums
+        of outputs do not."""
+        return self.uses_edges and self.takes_pairs
+
     @with_advice()
     def forward(
         self,
