@@ -290,6 +290,14 @@ def test_a_feature_map_of_other_channels_is_refused():
         KernelAttentionConv(8, 8, heads=2, feature_map=FeatureMap('simplex', 8))
 
 
+def test_a_learned_feature_map_of_other_heads_is_refused():
+    message = r"'feature_map' must have 'heads' = 2, as the layer, if it is learned \(got 1\)"
+    with pytest.raises(ValueError, match=message):
+        KernelAttentionConv(8, 8, heads=2, feature_map=FeatureMap('learned', 4))
+    conv = KernelAttentionConv(8, 8, heads=2, feature_map=FeatureMap('learned', 4, heads=2))
+    assert conv(torch.randn(3, 8)).shape == (3, 8)
+
+
 def test_noise_of_other_nodes_is_refused():
     conv, x = KernelAttentionConv(8, 8, heads=2, num_gumbel_samples=3), torch.randn(5, 8)
     assert conv.attention_state(x, noise=torch.zeros(5, 6)).samples == 3

@@ -73,6 +73,12 @@ class KernelLayer(AttentionLayer):
                 f"'feature_map' must be of {self.head_key_channels} channels, those of a head (got "
                 f'{channels})'
             )
+        phi = self.feature_map
+        if isinstance(phi, FeatureMap) and phi.is_learned and phi.heads != heads:
+            raise ValueError(
+                f"'feature_map' must have 'heads' = {heads}, as the layer, if it is learned (got "
+                f'{phi.heads})'
+            )
         if scale is not None and not self._has_logits:
             raise ValueError(
                 "'scale' must be None unless 'feature_map' is 'positive', 'orthogonal', 'simplex' "
