@@ -275,6 +275,15 @@ def test_all_dtypes_in_pieces(tmp_path, mapped, constants):
         assert read[name].data_ptr() % tensor.element_size() == 0
 
 
+def test_tensors_that_share_memory(tmp_path):
+    x = torch.arange(6.0)
+    tensors = {'whole': x, 'again': x, 'rows': x.view(2, 3)[1:], 'none': x[:0], 'nothing': x[6:]}
+    _io.write_tensors(tmp_path / 'x', tensors, 'thing')
+    torch.testing.assert_close(
+        dict(_io.read_tensors(tmp_path / 'x', 'thing')), tensors, rtol=0, atol=0
+    )
+
+
 @replaces_mapped_files
 def test_mapped_tensors_outlive_their_file(path):
     read = _io.read_tensors(path, 'thing', mapped=True)

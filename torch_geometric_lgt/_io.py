@@ -167,11 +167,6 @@ def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: 
     and a checksum as metadata. :obj:`kind` is the name of the content, which :meth:`read_tensors`
     compares. Tensors are written in chunks, so that mapped ones need not fit into memory."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    owners = {tensor.untyped_storage().data_ptr(): name for name, tensor in tensors.items()}
-    tensors = {
-        name: x if owners[x.untyped_storage().data_ptr()] == name else x.clone()
-        for name, x in tensors.items()
-    }
     metadata = {'kind': kind, 'version': str(FORMAT_VERSION), 'sha256': checksum(tensors)}
     write_atomically(path, _safetensors(tensors, metadata))
 

@@ -183,10 +183,9 @@ class KernelLayer(AttentionLayer):
         :obj:`None` in evaluation, and for a layer without samples."""
         if not self._sampling:
             return None
-        uniform = x.new_empty(
-            (x.size(0), self.heads * self.num_gumbel_samples), dtype=compute_dtype(x.dtype)
-        ).exponential_()
-        gumbel = uniform.clamp_(min=torch.finfo(uniform.dtype).tiny).log_().neg_()
+        shape, dtype = (x.size(0), self.heads * self.num_gumbel_samples), compute_dtype(x.dtype)
+        exponential = x.new_empty(shape, dtype=dtype).exponential_()
+        gumbel = exponential.clamp_(min=torch.finfo(dtype).tiny).log_().neg_()
         return gumbel.div_(self.temperature)
 
     def _keys(self, x: Tensor, mask: Tensor | None, noise: Tensor | None) -> KernelInput:

@@ -163,9 +163,8 @@ class LinearLayer(AttentionLayer):
         ``edge_index[0]`` in the output of target ``edge_index[1]``.
 
         The pairs :obj:`edge_index` ``[2, P]`` need not be edges. The weight of a pair in different
-        graphs is 0. If the layer adds each node's own value, a
-        self loop includes the weight of this term. The other arguments are those of
-        :meth:`forward`."""
+        graphs is 0. If the layer adds each node's own value, a self loop includes the weight of
+        this term. The other arguments are those of :meth:`forward`."""
         x_src, x_dst = feature_pair(x)
         self._check_targets(x_dst)
         self._check_sources(x_src)

@@ -92,8 +92,7 @@ class SGFormer(Backbone):
             activated too. (default: :obj:`False`)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`,
             :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the features :obj:`x`, as in the authors'
-            code.
-            (default: :obj:`"hidden"`)
+            code. (default: :obj:`"hidden"`)
         layer_norm (bool, optional): If :obj:`False`, the model has no layer norms, and its default
             local branch no batch norms; :obj:`norm` still divides queries and keys. (default:
             :obj:`True`)
