@@ -22,7 +22,8 @@ MGFormer, the inference from host memory and the trainings are not measured. Of 
 passed on this device; the other had a fault of its own, and has been mended.
 
 Since this run, the graphs of a batch are sorted by size in a tenth of the time, which was a large
-part of the time of the batch above."""
+part of the time of the batch above. The kernels of attention between all nodes have other blocks,
+which fit the registers; their times are not measured yet."""
 NONE = """No result of a GPU is published yet: the Triton kernels are compared with the dense
 definitions in Triton's interpreter only. Please attach the ``gpu`` folder of a run on your device
 to an issue."""
