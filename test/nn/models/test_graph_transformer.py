@@ -197,7 +197,8 @@ class NormedByGraph(torch.nn.Module):
         self.conv, self.norm = SAGEConv(in_channels, out_channels), pyg.GraphNorm(out_channels)
 
     def forward(self, x, edge_index, batch=None):
-        return self.norm(self.conv(x, edge_index), batch)
+        num_nodes = x.size(0)  # as many graphs at most: PyG would read their number from the ids
+        return self.norm(self.conv(x, edge_index), batch, num_nodes)
 
 
 def test_message_passing_gets_the_batch_vector():
