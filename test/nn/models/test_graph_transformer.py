@@ -621,7 +621,7 @@ def test_local_layers_follow_the_formula():
     gcn = GCNConv(8, 8).double()
     gcn.load_state_dict(layer.conv.state_dict())
     expected = z + layer.norm(gcn(z, EDGES) + layer.lin(z)).relu()
-    context = GraphContext(model._message_input(EDGES, x, None, None, None))
+    context = GraphContext(model._message_input(EDGES, x, None, None, None, None))
     assert_close(model.layers(x, context)[1], expected, rtol=1e-10, atol=1e-12)
 
 

@@ -10,21 +10,19 @@ CHANNELS = 32  # the most that are read at a time: with more, kernels need more 
 NARROW = 64  # the most channels of keys and values for which four warps suffice
 
 
-def config(nodes: int, features: int, channels: int, warps: int, stages: int = 1) -> triton.Config:
-    r"""Returns a config with blocks of some nodes, features and channels. Loads run ahead by
+def config(channels: int, nodes: int, features: int, warps: int, stages: int = 1) -> triton.Config:
+    r"""Returns a config with blocks of some channels, nodes and features. Loads run ahead by
     :obj:`stages` minus 1 steps. A thread may have 255 registers, the most there are."""
     blocks = {'BN': nodes, 'BM': features, 'BK': channels}
     return triton.Config(blocks, num_warps=warps, num_stages=stages, maxnreg=255)
 
 
 NARROW_CONFIGS = [
-    config(*block[:2], channels, *block[2:])
+    config(channels, *block)
     for channels in (16, CHANNELS)
     for block in ((64, 32, 4), (64, 16, 4), (128, 32, 8), (64, 32, 4, 3))
 ]
-WIDE_CONFIGS = [
-    config(*block[:2], CHANNELS, *block[2:]) for block in ((64, 32, 8), (64, 16, 8), (64, 32, 8, 3))
-]
+WIDE_CONFIGS = [config(CHANNELS, *block) for block in ((64, 32, 8), (64, 16, 8), (64, 32, 8, 3))]
 CONFIGS = [*NARROW_CONFIGS, *WIDE_CONFIGS]
 INTERPRETED = os.environ.get('TRITON_INTERPRET') == '1'
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._mgformer_neighbors import neighbor_rows
-from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, to_device
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, node_rows, to_device
 
 if TYPE_CHECKING:
     from torch_geometric_lgt.nn.models.mgformer import MGFormer
@@ -63,4 +63,4 @@ def _stream_all_pairs(model: 'MGFormer', stream: Stream, index: int, x: Rows) ->
 
 
 def _rows_of(array: Tensor, device: torch.device, nodes: Tensor) -> Tensor:
-    return to_device(array.index_select(0, nodes.cpu()), device)
+    return to_device(node_rows(array, nodes), device)

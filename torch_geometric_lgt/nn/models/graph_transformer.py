@@ -532,7 +532,7 @@ class GraphTransformer(LayerwiseModel):
         edge_attr: Tensor | None,
         edge_weight: Tensor | None,
         degree: Degree,
-        batch: Tensor | None = None,
+        batch: Tensor | None,
     ) -> MessageInput | None:
         if not self.uses_edges:
             check_unused(edge_weight, 'without message passing')
