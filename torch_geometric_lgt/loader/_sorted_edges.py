@@ -8,6 +8,7 @@ from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 from torch_geometric.utils import lexsort
 
+from torch_geometric_lgt._node_types import check_node_types
 from torch_geometric_lgt.loader._edge_order import SINGLE_EDGE_TYPE, SINGLE_NODE_TYPE
 from torch_geometric_lgt.loader._neighborhoods import NeighborEdges
 
@@ -70,7 +71,8 @@ def sorted_graph(
         pointer, row = {SINGLE_EDGE_TYPE: csc[0]}, {SINGLE_EDGE_TYPE: csc[1]}
         permutation = {SINGLE_EDGE_TYPE: csc[2]}
     else:
-        sizes = {kind: data[kind].num_nodes or 0 for kind in _node_types(data)}
+        check_node_types(data)
+        sizes = {kind: data[kind].num_nodes or 0 for kind in data.node_types}
         pointer, row, permutation = to_hetero_csc(data, device=device, share_memory=share_memory)
     edges = {kind: NeighborEdges(pointer[kind], row[kind]) for kind in pointer}
     node_time, edge_time = _times(data, sizes, edges, time_attr)
@@ -109,27 +111,6 @@ def stored_graph(store: Any) -> SortedGraph:
         {SINGLE_EDGE_TYPE: NeighborEdges(pointer, row)},
         {SINGLE_EDGE_TYPE: permutation},
     )
-
-
-def _node_types(data: HeteroData) -> list[str]:
-    r"""Returns the node types of a graph.
-
-    Raises:
-        ValueError: If edges begin at nodes of a type without a number of nodes.
-    """
-    for source, *_, target in data.edge_types:
-        for kind in (source, target):
-            store = data[kind] if kind in data.node_types else None
-            if (
-                store is None
-                or len(store) == 0
-                or (store.num_nodes is None and not store.can_infer_num_nodes)
-            ):
-                raise ValueError(
-                    f"'data' must know the number of nodes of {kind!r} (got None); set "
-                    f'data[{kind!r}].num_nodes'
-                )
-    return data.node_types
 
 
 def _times(

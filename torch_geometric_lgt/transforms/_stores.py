@@ -108,24 +108,6 @@ def num_nodes_of(store: NodeStorage) -> int:
     return store.num_nodes
 
 
-def check_ends(data: Data | HeteroData) -> None:
-    r"""Checks that both ends of each edge type are node types of the data. PyG has no store for a
-    type without attributes.
-
-    Raises:
-        ValueError: If the node type of an end has no store.
-    """
-    if isinstance(data, Data):
-        return
-    for source, _, target in data.edge_types:
-        for kind in (source, target):
-            if kind not in data.node_types:
-                raise ValueError(
-                    f"'data' must know the number of nodes of {kind!r} (got None); set "
-                    f'data[{kind!r}].num_nodes'
-                )
-
-
 def graphs_of(data: Data | HeteroData, store: NodeStorage) -> Segments:
     r"""Returns which nodes of :obj:`store` belong to which graph of a batch, on the CPU; all belong
     to one graph if the store has no :obj:`batch`."""

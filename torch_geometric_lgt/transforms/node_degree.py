@@ -5,11 +5,11 @@ from torch_geometric.transforms import BaseTransform
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt._arguments import check_flags
+from torch_geometric_lgt._node_types import check_node_types
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
-    check_ends,
     check_name,
     check_no_input,
     edges_of,
@@ -76,7 +76,8 @@ class NodeDegree(BaseTransform):
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Adds one degree for each node of each type to the graph, and returns the graph."""
         check_no_input(data, self.attr_name)
-        check_ends(data)
+        if isinstance(data, HeteroData):
+            check_node_types(data)
         start, count, total = {}, {}, 0
         for store in data.node_stores:
             start[store._key], count[store._key] = total, num_nodes_of(store)

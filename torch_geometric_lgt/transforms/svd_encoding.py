@@ -13,11 +13,11 @@ from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_flags, check_whole
+from torch_geometric_lgt._node_types import check_node_types
 from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
     check_edge_type,
-    check_ends,
     check_inside_graphs,
     check_name,
     check_no_input,
@@ -127,7 +127,8 @@ class SVDEncoding(BaseTransform):
         graph's matrix. Returns the graph or batch."""
         check_no_input(data, self.attr_name)
         if self.edge_type is None:
-            check_ends(data)
+            if isinstance(data, HeteroData):
+                check_node_types(data)
             node_stores, edge_stores, graph = data.node_stores, data.edge_stores, data
         else:
             nodes, edges = homogeneous(data, self.edge_type)

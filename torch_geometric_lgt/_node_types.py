@@ -1,0 +1,18 @@
+from torch_geometric.data import HeteroData
+
+
+def check_node_types(data: HeteroData) -> None:
+    r"""Checks that the data knows the number of nodes at both ends of each edge type. PyG makes no
+    store for a node type without attributes.
+
+    Raises:
+        ValueError: If the number of nodes of an end is unknown.
+    """
+    for source, _, target in data.edge_types:
+        for kind in (source, target):
+            store = data[kind] if kind in data.node_types else None
+            if not store or (store.num_nodes is None and not store.can_infer_num_nodes):
+                raise ValueError(
+                    f"'data' must know the number of nodes of {kind!r} (got None); set "
+                    f'data[{kind!r}].num_nodes'
+                )
