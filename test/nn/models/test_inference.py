@@ -8,6 +8,7 @@ import pytest
 import torch
 from quantized import quantize_
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.nn import GAT, GCN, GraphSAGE
 from torch_geometric.transforms import ToUndirected
 from torch_geometric.typing import SparseTensor
@@ -438,6 +439,51 @@ def test_loaders_of_another_graph_than_the_data_are_refused():
     )
     with pytest.raises(ValueError, match="'loader' must be of nodes of one type"):
         model.inference(NeighborLoader(nodes, [-1], input_nodes='node', batch_size=7))
+
+
+def pyg_loader(data):
+    return PyGNeighborLoader(data, [-1], batch_size=17)
+
+
+@pytest.mark.parametrize('make_loader', [loader, pyg_loader])
+def test_loaders_made_before_the_edges_changed_are_refused(make_loader):
+    """The sampler would return the edges of then, beside the features and weights of now."""
+    model = BACKBONES['difformer']().double()
+    sizes = {
+        'arrived': lambda data: torch.cat([data.edge_index, data.edge_index[:, :4]], 1),
+        'removed': lambda data: data.edge_index[:, 5:],
+    }
+    for call in (model.inference, model.attention_memory):
+        for edges, number in zip(sizes.values(), (163, 154), strict=True):
+            data = graph()
+            batches = make_loader(data)
+            data.edge_index = edges(data)
+            with pytest.raises(
+                ValueError,
+                match=(
+                    r"'loader' must be of the graph that its data is now \(got one of 60 nodes and "
+                    rf'159 edges, the data now has 60 and {number}\); make a new loader'
+                ),
+            ):
+                call(batches)
+        data = graph()
+        batches = make_loader(data)
+        data.x = torch.cat([data.x, data.x[:2]])
+        with pytest.raises(ValueError, match='60 nodes and 159 edges, the data now has 62 and 159'):
+            call(batches)
+        data = graph()
+        batches = make_loader(data)
+        data.edge_index = data.edge_index.flip(1)
+        with pytest.raises(ValueError, match='got one of other edges, or in another order'):
+            call(batches)
+
+
+def test_data_may_give_its_edges_back_after_the_loader_is_made():
+    data, model = graph(), BACKBONES['difformer']().double()
+    expected = model.inference(loader(data))
+    batches = loader(data)
+    del data.edge_index
+    assert torch.equal(model.inference(batches), expected)
 
 
 WEIGHTED = {

@@ -22,6 +22,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import widest_dtype
 from torch_geometric_lgt.nn.models._streaming.keys import graph_key, model_key
+from torch_geometric_lgt.nn.models._streaming.loader_edges import check_loader_edges
 from torch_geometric_lgt.nn.models._streaming.workspace import RESULT, Workspace
 
 VERSION = 3
@@ -79,8 +80,9 @@ class Stream:
 
     Raises:
         TypeError: If :obj:`folder` is no path.
-        ValueError: If :obj:`loader` does not pass :meth:`check_loader`, features are missing, or
-            :obj:`folder` cannot be used, see :class:`Workspace`.
+        ValueError: If :obj:`loader` does not pass :meth:`check_loader` or
+            :meth:`check_loader_edges`, features are missing, or :obj:`folder` cannot be used, see
+            :class:`Workspace`.
     """
 
     def __init__(
@@ -100,6 +102,8 @@ class Stream:
         self.loader, self.progress_bar = loader, progress_bar
         self.store = loader.data if isinstance(loader.data, Data) else loader.data[0]
         self.num_nodes = self._count()
+        if isinstance(self.store, Data):
+            check_loader_edges(loader.node_sampler, self.store, self.num_nodes)
         self.size = loader.batch_size
         self.edge_weight = self._weights()
         self.device = next(model.parameters()).device

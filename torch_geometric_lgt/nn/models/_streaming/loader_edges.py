@@ -1,0 +1,46 @@
+# N nodes, E edges.
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
+
+
+def check_loader_edges(sampler: Any, data: Data, num_nodes: int) -> None:
+    r"""Checks that a loader's :obj:`sampler`, which sorted the edges when the loader was made, has
+    the edges of :obj:`data`, a graph of :obj:`num_nodes` nodes. Data whose edges were removed, and
+    samplers without sorted edges, are not checked.
+
+    Raises:
+        ValueError: If the data has other edges, or another number of nodes.
+    """
+    name = 'edge_index' if data.get('edge_index') is not None else 'adj_t'
+    sorted_by_target = _sorted_by_target(sampler)
+    if data.get(name) is None or sorted_by_target is None:
+        return
+    pointer, source = sorted_by_target
+    edges = weighted_edges(data[name], num_nodes, num_nodes, argument=name)[0].cpu()
+    sizes, sampled_sizes = (num_nodes, edges.size(1)), (pointer.numel() - 1, source.numel())
+    got = 'one of {} nodes and {} edges, the data now has {} and {}'.format(*sampled_sizes, *sizes)
+    if sizes == sampled_sizes:
+        permutation = sampler.edge_permutation
+        present = edges if permutation is None else edges[:, permutation]
+        target = torch.repeat_interleave(pointer.diff())
+        if bool((present[0] == source).all() and (present[1] == target).all()):
+            return
+        got = 'one of other edges, or in another order'
+    raise ValueError(
+        f"'loader' must be of the graph that its data is now (got {got}); make a new loader after "
+        'each change of the edges'
+    )
+
+
+def _sorted_by_target(sampler: Any) -> tuple[Tensor, Tensor] | None:
+    r"""Returns the pointers ``[N + 1]`` and the sources ``[E]`` of the edges that a sampler of this
+    package or of PyG sorted by target, or :obj:`None` for another sampler."""
+    if hasattr(sampler, 'colptr'):
+        return sampler.colptr, sampler.row
+    kinds = getattr(sampler, 'edges', None)
+    return next(iter(kinds.values()))[:2] if isinstance(kinds, dict) else None
