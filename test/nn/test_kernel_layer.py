@@ -19,6 +19,7 @@ from torch_geometric_lgt.nn import (
     DIFFormerConv,
     FeatureMap,
     KernelAttentionConv,
+    MeanAttention,
     SGFormerConv,
 )
 from torch_geometric_lgt.transforms import NodeDegree
@@ -144,6 +145,24 @@ def test_sources_and_targets_have_as_many_graphs(conv, batch, num_graphs):
     )
     with pytest.raises(ValueError, match=match):
         conv((torch.randn(3, 8), torch.randn(2, 8)), batch=batch)
+
+
+@pytest.mark.parametrize(
+    'conv',
+    [
+        KernelAttentionConv(8, 8),
+        SGFormerConv(8, 8, norm='row'),
+        SGFormerConv(8, 8),
+        MeanAttention(8, 8),
+    ],
+)
+@pytest.mark.parametrize('batch', [None, torch.zeros(3, dtype=torch.long)])
+def test_what_is_no_state_is_refused(conv, batch):
+    x = torch.randn(3, 8)
+    for wrong, kind in (([conv.attention_state(x)], 'list'), ({}, 'dict')):
+        message = rf"'state' must be an AttentionState, .* \(got {kind}\); .*from_state_dict"
+        with pytest.raises(TypeError, match=message):
+            conv(x, batch=batch, state=wrong)
 
 
 def test_state_of_other_graphs_is_refused():

@@ -94,6 +94,9 @@ def test_raises(conv, x):
         conv.attention_state(x, BATCH).without(state)
     with pytest.raises(ValueError, match="'state' must have"):
         KernelAttentionConv(6, 8, heads=4).double()(x, state=state)
+    for call in (state.merge, state.without):
+        with pytest.raises(TypeError, match=r"'other' must be an AttentionState, .* \(got list\)"):
+            call([state])
     with pytest.raises(ValueError, match="'state' lacks"):
         AttentionState.from_state_dict({'sums': state.sums})
     with pytest.raises(ValueError, match='must have shapes'):

@@ -565,6 +565,20 @@ def test_a_memory_in_place_of_its_states_is_refused():
         model(data.x, data.edge_index, states=memory)
 
 
+@pytest.mark.parametrize(
+    ('wrong', 'message'),
+    [
+        (5, r"'states' must be a list of states \(got int\); pass memory\.without"),
+        ([None], r"'states\[0\]' must be an AttentionState, .* \(got NoneType\)"),
+        ([{}], r"'states\[0\]' must be an AttentionState, .* \(got dict\); .*from_state_dict"),
+    ],
+)
+def test_what_is_no_list_of_states_is_refused(wrong, message):
+    data, model = graph(), SGFormer(5, 8, 3)
+    with pytest.raises(TypeError, match=message):
+        model(data.x, data.edge_index, states=wrong)
+
+
 def test_a_file_of_another_number_of_layers_is_refused(tmp_path):
     memory_of(DIFFormer(5, 8, 3, num_layers=2), graph()).save(tmp_path / 'memory')
     with pytest.raises(

@@ -86,6 +86,9 @@ def test_states_give_the_same_rows(mask):
             model.get_embedding(states=wrong)
     with pytest.raises(TypeError, match=r"'states' must be a list of states .got AttentionState"):
         model.get_embedding(states=states[0])
+    for wrong, kind in ((None, 'NoneType'), (states[1].state_dict(), 'dict')):
+        with pytest.raises(TypeError, match=rf"'states\[1\]' must be an .* \(got {kind}\); Att"):
+            model.get_embedding(nodes=nodes, states=[states[0], wrong, states[2]])
 
 
 def test_without_layers():

@@ -243,6 +243,7 @@ class AttentionState:
         and :obj:`query_squares` are added.
 
         Raises:
+            TypeError: If :obj:`other` is no state.
             ValueError: If the two states differ in the number of graphs, heads, features or
                 channels, in the rank or in the samples.
 
@@ -276,6 +277,7 @@ class AttentionState:
         all nodes is exactly empty.
 
         Raises:
+            TypeError: If :obj:`other` is no state.
             ValueError: As in :meth:`merge`, or if :obj:`other` has more nodes of a graph than this
                 state.
 
@@ -290,7 +292,8 @@ class AttentionState:
             >>> rest.read(torch.ones(1, 1, 2), 'relu').flatten()
             tensor([2.])
         """
-        if other.count.shape == self.count.shape and bool((other.count > self.count).any()):
+        check_mergeable('other', other, self)
+        if bool((other.count > self.count).any()):
             raise ValueError(
                 f"'other' must hold some of the nodes of this state (got {other.count.tolist()} of "
                 f'{self.count.tolist()})'

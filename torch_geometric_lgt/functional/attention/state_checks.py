@@ -1,5 +1,6 @@
 # A state holds the sums over all keys of each graph.
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.functional.numerics import compute_dtype
@@ -9,11 +10,29 @@ if TYPE_CHECKING:
     from torch_geometric_lgt.functional.attention.state import AttentionState
 
 
+def check_state(name: str, value: Any) -> None:
+    r"""Raises a TypeError, which calls :obj:`value` by :obj:`name`, unless it is a state."""
+    if not hasattr(value, 'sums'):
+        raise TypeError(
+            f"'{name}' must be an AttentionState, which 'attention_state' of a layer returns (got "
+            f"{type(value).__name__}); AttentionState.from_state_dict takes a 'state_dict'"
+        )
+
+
+def check_states(states: Any, fix: str = '') -> None:
+    r"""Raises a TypeError, which ends in :obj:`fix`, unless :obj:`states` is a list of states."""
+    if not isinstance(states, Sequence):
+        raise TypeError(f"'states' must be a list of states (got {type(states).__name__}){fix}")
+    for index, state in enumerate(states):
+        check_state(f'states[{index}]', state)
+
+
 def check_mergeable(
     name: str, value: 'AttentionState', state: 'AttentionState', fix: str = ''
 ) -> None:
     r"""Raises a ValueError, which calls :obj:`value` by :obj:`name` and ends in :obj:`fix`, unless
-    it has the sizes of :obj:`state`."""
+    it has the sizes of :obj:`state`. A TypeError is raised if it is no state."""
+    check_state(name, value)
     expected, actual = ((each.sums.shape, each.rank, each.samples) for each in (state, value))
     if actual != expected:
         raise ValueError(

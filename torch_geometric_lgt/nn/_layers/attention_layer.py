@@ -6,6 +6,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.attention.state_checks import check_state
 from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
 from torch_geometric_lgt.nn._layers.input_checks import (
@@ -197,6 +198,7 @@ class AttentionLayer(MessagePassing):
         sources are only checked, and the second vector has the graph ids of the targets. A single
         vector has the graph ids of the targets. Without :obj:`batch` all targets are in one graph.
         If :obj:`batch_size` is :obj:`None`, the number of graphs is that of the state."""
+        check_state('state', state)
         sources, targets = check_pair(batch) if isinstance(batch, tuple) else (None, batch)
         size = state.count.size(0) if batch_size is None and targets is not None else batch_size
         if sources is not None:

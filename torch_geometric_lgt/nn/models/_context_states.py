@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.attention.state_checks import check_mergeable
+from torch_geometric_lgt.functional.attention.state_checks import check_mergeable, check_states
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
 
 
@@ -20,11 +20,9 @@ def check_context(context: GraphContext, num_nodes: int, attentions: Sequence[An
     """
     states, group, num_keys = context.states, context.process_group, context.num_keys
     number = len(attentions)
-    if hasattr(states, 'without'):
-        raise TypeError(
-            f"'states' must be a list of states (got {type(states).__name__}); pass "
-            'memory.without(nodes) of an AttentionMemory, for the nodes that are keys'
-        )
+    if states is not None:
+        fix = '; pass memory.without(nodes) of an AttentionMemory, for the nodes that are keys'
+        check_states(states, fix)
     if states is not None and len(states) != number:
         raise ValueError(
             f"'states' must be one for each of {number} layers with attention (got {len(states)})"

@@ -14,6 +14,7 @@ from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.attention.state_checks import check_states
 from torch_geometric_lgt.functional.ranking import rule_bits
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_index,
@@ -265,7 +266,8 @@ class MGFormer(Recommender):
                 :obj:`"adjacency"`. (default: :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
-            TypeError: If :obj:`states` is no list, or :obj:`edge_index` in no format of edges.
+            TypeError: If :obj:`states` is no list of states, or :obj:`edge_index` in no format of
+                edges.
             ValueError: If :obj:`nodes` contains neither ids nor one bool per node. If
                 :obj:`edge_weight` is given with another mask than :obj:`"adjacency"`, or
                 :obj:`states` with the mask :obj:`"adjacency"`. If :obj:`states` does not have one
@@ -398,8 +400,7 @@ class MGFormer(Recommender):
 
     def _check_states(self, states: Sequence[AttentionState]) -> None:
         self._check_mask_of_states()
-        if not isinstance(states, Sequence):
-            raise TypeError(f"'states' must be a list of states (got {type(states).__name__})")
+        check_states(states)
         if len(states) != self.num_layers:
             raise ValueError(
                 f"'states' must be one for each of {self.num_layers} layers (got {len(states)})"
