@@ -1,16 +1,18 @@
 """Sampling with times of nodes or edges, against a definition by loops over all edges."""
 
+import re
 from itertools import chain
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data, HeteroData, TemporalData
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 from torch_geometric.transforms import ToSparseTensor
 
 from torch_geometric_lgt.loader import LinkNeighborLoader, NeighborLoader, NeighborSampler
 from torch_geometric_lgt.loader._draws import count_until
+from torch_geometric_lgt.transforms import NodeDegree
 
 N, E = 30, 240
 
@@ -124,6 +126,33 @@ def test_seeds_have_the_times_of_their_nodes():
 
 
 @pytest.mark.sparse
+def test_events_are_no_graph_and_the_error_makes_one_of_them():
+    events = TemporalData(
+        src=torch.tensor([0, 2, 0]), dst=torch.tensor([1, 1, 1]), t=torch.tensor([5, 7, 9])
+    )
+    fix = 'Data(edge_index=data.edge_index, edge_time=data.t, num_nodes=data.num_nodes)'
+    with pytest.raises(ValueError, match=rf'got TemporalData.*; make .*{re.escape(fix)}$'):
+        NeighborLoader(events, [-1])
+    with pytest.raises(TypeError, match=rf'got TemporalData.*; make .*{re.escape(fix)}$'):
+        NodeDegree()(events)
+    data = eval(fix, {'Data': Data, 'data': events})
+    seeds, times = torch.tensor([1, 1]), torch.tensor([6, 8])
+    batches = NeighborLoader(
+        data, [-1], seeds, input_time=times, time_attr='edge_time', batch_size=1
+    )
+    assert [batch.n_id.tolist() for batch in batches] == [[1, 0], [1, 0, 2]]
+
+
+def test_names_tell_times_of_nodes_and_of_as_many_edges_apart():
+    ring = torch.tensor([[1, 2, 0], [2, 0, 1]])
+    values = torch.tensor([0, 9, 9])
+    data = Data(edge_index=ring, time=values, edge_time=values, num_nodes=3)
+    for name, expected in (('time', [[0], [1, 0], [2]]), ('edge_time', [[0], [1], [2, 1]])):
+        seeds, times = torch.arange(3), torch.tensor([5, 5, 5])
+        batches = NeighborLoader(data, [-1], seeds, input_time=times, time_attr=name, batch_size=1)
+        assert [batch.n_id.tolist() for batch in batches] == expected
+
+
 def test_edges_of_a_sparse_matrix():
     data = graph()
     data.edge_index, number = data.edge_index.unique(dim=1, return_inverse=True)

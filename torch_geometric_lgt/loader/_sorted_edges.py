@@ -9,6 +9,7 @@ from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 from torch_geometric.utils import lexsort
 
 from torch_geometric_lgt._node_types import check_node_types
+from torch_geometric_lgt._arguments import graph_of_events
 from torch_geometric_lgt.loader._edge_order import SINGLE_EDGE_TYPE, SINGLE_NODE_TYPE
 from torch_geometric_lgt.loader._neighborhoods import NeighborEdges
 
@@ -44,7 +45,8 @@ def pair_of_stores(data: Any) -> Any:
     if isinstance(data, tuple) and len(data) == 2 and all(map(isinstance, data, kinds)):
         return data
     parts = data if isinstance(data, tuple) else (data,)
-    hint = '; give one of its graphs, such as dataset[0]' if isinstance(data, Dataset) else ''
+    hint = graph_of_events(data)
+    hint = '; give one of its graphs, such as dataset[0]' if isinstance(data, Dataset) else hint
     raise ValueError(
         "'data' must be a Data, a HeteroData, a MappedGraph or a pair of a feature store and a "
         f'graph store (got {", ".join(type(part).__name__ for part in parts)}){hint}'

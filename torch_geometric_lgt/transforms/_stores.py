@@ -7,7 +7,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, NodeStorage
 from torch_geometric.typing import EdgeType
 
-from torch_geometric_lgt._arguments import check_attribute_name
+from torch_geometric_lgt._arguments import check_attribute_name, graph_of_events
 from torch_geometric_lgt.functional.neighbors.edges import (
     edge_list,
     sparse_entries,
@@ -49,9 +49,9 @@ def homogeneous(
 def check_graph(data: Any) -> None:
     r"""Raises a TypeError unless :obj:`data` is a graph or a batch."""
     if not isinstance(data, (Data, HeteroData)):
+        fix = graph_of_events(data) or '; call the transform for each graph of a list'
         raise TypeError(
-            f"'data' must be a Data, HeteroData or Batch (got {type(data).__name__}); call the "
-            'transform for each graph of a list'
+            f"'data' must be a Data, HeteroData or Batch (got {type(data).__name__}){fix}"
         )
 
 

@@ -220,7 +220,8 @@ def sorted_edges(
     edge_weight: Tensor | None = None,
 ) -> SortedEdges:
     r"""Sorts edges by target and by source. Layers and models take the result in place of
-    :obj:`edge_index`, so that many steps over one graph sort only once.
+    :obj:`edge_index`, so that many steps over one graph sort only once. The result has
+    :obj:`edge_index` itself, without a copy: do not change it in place.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, sources and targets, a
