@@ -200,9 +200,9 @@ def kernel_input(
     keys in :math:`K` samples. With :obj:`noise`, :obj:`samples` is ignored.
 
     Raises:
-        ValueError: If :obj:`x` has another shape, :obj:`feature_map` is unknown, :obj:`power` is
-            below 1, or :obj:`projection`, :obj:`mask` or :obj:`noise` does not fit. If a constant
-            requires a gradient.
+        ValueError: If :obj:`x` has another shape or is not of floating point, :obj:`feature_map` is
+            unknown, :obj:`power` is below 1, or :obj:`projection`, :obj:`mask` or :obj:`noise` does
+            not fit. If a constant requires a gradient.
     """
     check_by_head(x)
     if feature_map not in MAPS or not MAPS[feature_map].is_public:
@@ -273,13 +273,16 @@ def value_input(v: Tensor, k: Tensor) -> LinearInput:
     ``[N, H, C]`` are the keys.
 
     Raises:
-        ValueError: If :obj:`v` has other numbers of nodes or heads than :obj:`k`.
+        ValueError: If :obj:`v` has other numbers of nodes or heads than :obj:`k`, or sums of
+            another dtype.
     """
     if v.dim() != 3 or v.shape[:2] != k.shape[:2]:
         raise ValueError(
             f"'v' must have shape [{k.size(0)}, {k.size(1)}, D] beside the keys (got "
             f'{tuple(v.shape)})'
         )
+    if compute_dtype(v.dtype) != compute_dtype(k.dtype):
+        raise ValueError(f"'v' must be of {k.dtype} as 'k' (got {v.dtype}); use v.to(k)")
     return LinearInput(x=v.flatten(1))
 
 
@@ -289,12 +292,16 @@ def no_values(keys: KernelInput) -> LinearInput:
 
 
 def check_by_head(x: Tensor) -> None:
-    r"""Raises a ValueError unless queries or keys :obj:`x` have the shape ``[N, H, C]``, with at
-    least one head and channel."""
+    r"""Raises a ValueError unless queries or keys :obj:`x` are of floating point and have the shape
+    ``[N, H, C]``, with at least one head and channel."""
     if x.dim() != 3 or 0 in x.shape[1:]:
         raise ValueError(
             'queries and keys must have shape [N, H, C], with at least one head and channel (got '
             f'{tuple(x.shape)})'
+        )
+    if not x.is_floating_point():
+        raise ValueError(
+            f'queries and keys must be of floating point (got {x.dtype}); convert them with float()'
         )
 
 

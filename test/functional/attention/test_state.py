@@ -97,6 +97,8 @@ def test_raises(conv, x):
     for call in (state.merge, state.without):
         with pytest.raises(TypeError, match=r"'other' must be an AttentionState, .* \(got list\)"):
             call([state])
+    with pytest.raises(ValueError, match=r"^'dtype' must be of floating point .got torch.int64"):
+        state.to(torch.int64)
     with pytest.raises(ValueError, match="'state' lacks"):
         AttentionState.from_state_dict({'sums': state.sums})
     with pytest.raises(ValueError, match='must have shapes'):

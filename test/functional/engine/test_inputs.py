@@ -3,6 +3,7 @@ import re
 import pytest
 import torch
 
+from torch_geometric_lgt.functional import AttentionState, kernel_attention, linear_attention
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     LinearInput,
@@ -109,6 +110,30 @@ def test_shapes_of_queries_and_keys(shape):
     )
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         kernel_input(torch.zeros(shape), None, 'elu', None, 1.0, 3.0)
+
+
+@pytest.mark.parametrize('dtype', [torch.int64, torch.bool, torch.complex64])
+def test_queries_and_keys_are_of_floating_point(dtype):
+    x, v = torch.ones(3, 1, 2, dtype=dtype), torch.ones(3, 1, 2)
+    message = f'queries and keys must be of floating point (got {dtype}); convert them with float()'
+    state = AttentionState.from_keys(v, v, 'elu')
+    for call in (
+        lambda: kernel_attention(x, v, v, 'elu'),
+        lambda: kernel_attention(x, x, x, 'elu'),
+        lambda: linear_attention(x, x, x),
+        lambda: AttentionState.from_keys(x, v, 'elu'),
+        lambda: state.read(x, 'elu'),
+    ):
+        with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+            call()
+
+
+@pytest.mark.parametrize('dtype', [torch.int64, torch.float64])
+def test_values_of_a_state_have_the_dtype_of_its_keys(dtype):
+    k = torch.ones(3, 1, 2)
+    message = f"'v' must be of torch.float32 as 'k' (got {dtype}); use v.to(k)"
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        AttentionState.from_keys(k, k.to(dtype), 'elu')
 
 
 def test_parameters_of_half_precision_take_part_in_single():

@@ -11,6 +11,7 @@ from torch_geometric_lgt.functional.attention.state_checks import check_fit
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     LinearInput,
+    check_by_head,
     fold_projection,
     folding_saves_work,
     kernel_input,
@@ -123,6 +124,7 @@ def kernel_attention(
         True
     """
     batch_size = count_graphs(batch, batch_size)
+    check_by_head(q)
     check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
     keys = kernel_input(k, key_mask, feature_map, projection, scale, power, noise=key_noise)

@@ -390,6 +390,9 @@ class AttentionState:
         r"""Returns the state on another device or in another floating-point dtype. It takes
         the arguments of :meth:`torch.Tensor.to`. Counts stay int64.
 
+        Raises:
+            ValueError: If the dtype is not of floating point.
+
         Example:
             >>> import torch
             >>> from torch_geometric_lgt.functional import AttentionState
@@ -399,6 +402,8 @@ class AttentionState:
             (torch.float64, torch.int64)
         """
         sums = self.sums.to(*args, **kwargs)
+        if not sums.is_floating_point():
+            raise ValueError(f"'dtype' must be of floating point (got {sums.dtype})")
         floor = max(neutral(dtype) for dtype in (sums.dtype, self.maximum.dtype))
         maximum = self.maximum.clamp(min=floor).to(sums.device, sums.dtype)
         squares = {name: getattr(self, name).to(sums.device, sums.dtype) for name in SQUARES}
