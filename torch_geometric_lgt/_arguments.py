@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
-from torch_geometric.data import TemporalData
 
 # further names that PyG computes, or whose values it changes in a batch
 RESERVED = ('adj_t', 'face', 'keys', 'num_nodes', 'ptr', 'size')
@@ -39,17 +38,6 @@ def check_choice(
             f"'{name}' must be one of {', '.join(map(repr, choices))}{others} (got {value!r})"
             f'{hint or nearest_name(value, choices)}'
         )
-
-
-def graph_of_events(data: Any) -> str:
-    r"""Returns the end of a message about :obj:`data` that are no graph: how to make one of a
-    :class:`~torch_geometric.data.TemporalData`, an empty text for anything else."""
-    if not isinstance(data, TemporalData):
-        return ''
-    return (
-        '; make the graph of its events, Data(edge_index=data.edge_index, edge_time=data.t, '
-        'num_nodes=data.num_nodes)'
-    )
 
 
 def is_whole(value: Any, least: int) -> bool:

@@ -8,8 +8,7 @@ from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 from torch_geometric.utils import lexsort
 
-from torch_geometric_lgt._node_types import check_node_types
-from torch_geometric_lgt._arguments import graph_of_events
+from torch_geometric_lgt._graph_checks import check_node_types, graph_of_events
 from torch_geometric_lgt.loader._edge_order import SINGLE_EDGE_TYPE, SINGLE_NODE_TYPE
 from torch_geometric_lgt.loader._neighborhoods import NeighborEdges
 

@@ -7,7 +7,8 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, NodeStorage
 from torch_geometric.typing import EdgeType
 
-from torch_geometric_lgt._arguments import check_attribute_name, graph_of_events
+from torch_geometric_lgt._arguments import check_attribute_name
+from torch_geometric_lgt._graph_checks import graph_of_events
 from torch_geometric_lgt.functional.neighbors.edges import (
     edge_list,
     sparse_entries,

@@ -5,7 +5,7 @@ from torch_geometric.transforms import BaseTransform
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt._arguments import check_flags
-from torch_geometric_lgt._node_types import check_node_types
+from torch_geometric_lgt._graph_checks import check_node_types
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.transforms._stores import (

@@ -13,7 +13,7 @@ from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_flags, check_whole
-from torch_geometric_lgt._node_types import check_node_types
+from torch_geometric_lgt._graph_checks import check_node_types
 from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,

@@ -23,7 +23,7 @@ from torch_geometric_lgt.nn import (
     NodeFormer,
     SGFormer,
 )
-from torch_geometric_lgt.nn.models._streaming import workspace
+from torch_geometric_lgt.nn.models._streaming import loader_edges, workspace
 from torch_geometric_lgt.nn.models._streaming.stream import evaluation, neighborhood
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
@@ -476,6 +476,18 @@ def test_loaders_made_before_the_edges_changed_are_refused(make_loader):
         data.edge_index = data.edge_index.flip(1)
         with pytest.raises(ValueError, match='got one of other edges, or in another order'):
             call(batches)
+
+
+@pytest.mark.parametrize('position', [0, 49, 50, 158])
+def test_edges_are_compared_part_by_part(monkeypatch, position):
+    monkeypatch.setattr(loader_edges, 'CHUNK', 50)
+    data, model = graph(), BACKBONES['difformer']().double()
+    batches = loader(data)
+    assert model.inference(batches).shape == (60, 3)
+    data.edge_index = data.edge_index.clone()
+    data.edge_index[0, position] = (data.edge_index[0, position] + 1) % 60
+    with pytest.raises(ValueError, match='got one of other edges, or in another order'):
+        model.inference(batches)
 
 
 def test_data_may_give_its_edges_back_after_the_loader_is_made():

@@ -7,6 +7,8 @@ from torch_geometric.data import Data
 
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 
+CHUNK = 1 << 20
+
 
 def check_loader_edges(sampler: Any, data: Data, num_nodes: int) -> None:
     r"""Checks that a loader's :obj:`sampler`, which sorted the edges when the loader was made, has
@@ -25,16 +27,26 @@ def check_loader_edges(sampler: Any, data: Data, num_nodes: int) -> None:
     sizes, sampled_sizes = (num_nodes, edges.size(1)), (pointer.numel() - 1, source.numel())
     got = 'one of {} nodes and {} edges, the data now has {} and {}'.format(*sampled_sizes, *sizes)
     if sizes == sampled_sizes:
-        permutation = sampler.edge_permutation
-        present = edges if permutation is None else edges[:, permutation]
-        target = torch.repeat_interleave(pointer.diff())
-        if bool((present[0] == source).all() and (present[1] == target).all()):
+        if _are_equal(edges, sampler.edge_permutation, pointer, source):
             return
         got = 'one of other edges, or in another order'
     raise ValueError(
         f"'loader' must be of the graph that its data is now (got {got}); make a new loader after "
         'each change of the edges'
     )
+
+
+def _are_equal(edges: Tensor, permutation: Tensor | None, pointer: Tensor, source: Tensor) -> bool:
+    r"""Tells whether the edges ``[2, E]`` in the order of :obj:`permutation` are those that
+    :obj:`pointer` and :obj:`source` sort by target. Reads :obj:`CHUNK` edges at a time."""
+    for start in range(0, source.numel(), CHUNK):
+        positions = torch.arange(start, min(start + CHUNK, source.numel()), device='cpu')
+        ids = positions if permutation is None else permutation[start : start + CHUNK]
+        target = torch.searchsorted(pointer, positions, right=True) - 1
+        sampled = torch.stack([source[start : start + CHUNK], target])
+        if not torch.equal(edges[:, ids].long(), sampled.long()):
+            return False
+    return True
 
 
 def _sorted_by_target(sampler: Any) -> tuple[Tensor, Tensor] | None:

@@ -1,4 +1,6 @@
-from torch_geometric.data import HeteroData
+from typing import Any
+
+from torch_geometric.data import HeteroData, TemporalData
 
 
 def check_node_types(data: HeteroData) -> None:
@@ -16,3 +18,14 @@ def check_node_types(data: HeteroData) -> None:
                     f"'data' must know the number of nodes of {kind!r} (got None); set "
                     f'data[{kind!r}].num_nodes'
                 )
+
+
+def graph_of_events(data: Any) -> str:
+    r"""Returns the end of a message about :obj:`data` that are no graph: how to make one of a
+    :class:`~torch_geometric.data.TemporalData`, an empty text for anything else."""
+    if not isinstance(data, TemporalData):
+        return ''
+    return (
+        '; make the graph of its events, Data(edge_index=data.edge_index, edge_time=data.t, '
+        'num_nodes=data.num_nodes)'
+    )
