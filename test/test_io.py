@@ -72,8 +72,9 @@ def test_failed_write_keeps_the_old_file(path, monkeypatch):
 
     before = path.read_bytes()
     monkeypatch.setattr(os, 'fsync', full)
-    with pytest.raises(OSError, match='No space'):
+    with pytest.raises(OSError, match='No space') as error:
         _io.write_atomically(path, b'new')
+    assert str(error.value) == f'[Errno 28] No space left on device: {str(path)!r}'
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
 

@@ -87,8 +87,8 @@ def write_atomically(path: str | os.PathLike, content: bytes | Iterable[Any]) ->
     killed, :obj:`path` has either its old content or all of the new content.
 
     Raises:
-        OSError: If the folder is missing or read-only, or the disk is full. No partial file is
-            left.
+        OSError: If the folder is missing or read-only, or the disk is full. The message names the
+            file, and no partial file is left.
     """
     path = Path(path)
     name = path.parent / f'.{path.name}.{secrets.token_hex(8)}.tmp'
@@ -99,9 +99,11 @@ def write_atomically(path: str | os.PathLike, content: bytes | Iterable[Any]) ->
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     if os.name == 'posix':
         folder = os.open(path.parent, os.O_RDONLY)
