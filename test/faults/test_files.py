@@ -126,6 +126,24 @@ def test_two_processes_and_one_folder(tmp_path):
     torch.testing.assert_close(works.inference(tmp_path), expected, rtol=0, atol=0)
 
 
+@pytest.mark.fault('two-writers', 'So it does if both begin at the same time in a new folder.')
+def test_two_processes_begin_in_one_folder(tmp_path, monkeypatch):
+    other, reads = FileLock(tmp_path / '.lock'), []
+    read_progress = Workspace._read_progress
+
+    def begin_elsewhere(*arguments):
+        if not reads:  # between the look for a lock and the look at the files
+            other.acquire()
+            (tmp_path / 'layer-0.bin').write_bytes(bytes(8))
+        reads.append(arguments)
+        return read_progress(*arguments)
+
+    monkeypatch.setattr(Workspace, '_read_progress', begin_elsewhere)
+    with pytest.raises(ValueError, match="'folder' is used by another process"):
+        works.inference(tmp_path)
+    other.release()
+
+
 @pytest.mark.fault('two-writers', 'A folder is used as long as what lies there is read.')
 def test_folder_of_a_memory(tmp_path):
     loader = NeighborLoader(graph(), [-1], batch_size=9)

@@ -97,7 +97,11 @@ class Workspace:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / LOCK
         if not (os.path.lexists(lock) and _is_regular(lock)):
-            self._read_progress(folder, resume)  # before the first write to a new folder
+            try:
+                self._read_progress(folder, resume)  # before the first write to a new folder
+            except (OSError, ValueError):
+                if not (os.path.lexists(lock) and _is_regular(lock)):
+                    raise  # and no run that began meanwhile is the reason
         # any thread may drop what keeps the folder locked
         self.lock = FileLock(lock, is_singleton=True, thread_local=False)
         try:
