@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -57,9 +59,7 @@ def test_the_number_of_keys_has_bounds():
         conv.attention_state(z)
         for conv, z in zip(model.convs, model.layers(x, GraphContext(edges)), strict=False)
     ]
-    for num_keys in (-1, 6):
-        with pytest.raises(
-            ValueError,
-            match=f"'num_keys' must be between 0 and the number of nodes, 5 .got {num_keys}",
-        ):
+    for num_keys in (-1, 6, 2.5, True):
+        message = "'num_keys' must be a whole number between 0 and the number of nodes, 5 (got "
+        with pytest.raises(ValueError, match=re.escape(f'{message}{num_keys})')):
             model(x, edges, states=states, num_keys=num_keys)

@@ -329,6 +329,15 @@ def test_norms_of_the_user_over_processes(norm, trained, evaluated):
                 model(x, EDGES, process_group=object())
 
 
+@pytest.mark.parametrize('gnn', [None, GraphSAGE(8, 8, 2)], ids=['default', 'other'])
+def test_wrong_edges_end_in_an_error_before_any_process_waits_for_another(gnn):
+    model, x = SGFormer(6, 8, 3, gnn=gnn), torch.randn(8, 6)
+    with pytest.raises(ValueError, match=r"'edge_index' must hold .* ids from 0 to 7"):
+        model(x, EDGES + 3, process_group=object())
+    with pytest.raises(ValueError, match="'edge_weight' must"):
+        model(x, EDGES, edge_weight=torch.ones(3), process_group=object())
+
+
 def test_hooks_of_the_default_norm_run_over_processes():
     model, x, seen = SGFormer(6, 8, 3), torch.randn(8, 6), []
     model.gnn.norms[0].register_forward_hook(

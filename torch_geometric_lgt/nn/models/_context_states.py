@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt._arguments import is_whole
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.state_checks import check_mergeable, check_states
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
@@ -36,10 +37,13 @@ def check_context(context: GraphContext, num_nodes: int, attentions: Sequence[An
         raise TypeError(
             f"'process_group' must be a group, such as dist.group.WORLD (got {group!r})"
         )
-    if num_keys is not None and not 0 <= num_keys <= num_nodes:
-        raise ValueError(
-            f"'num_keys' must be between 0 and the number of nodes, {num_nodes} (got {num_keys})"
-        )
+    if num_keys is not None:
+        is_number = torch.compiler.is_compiling() or is_whole(num_keys, 0)
+        if not (is_number and 0 <= num_keys <= num_nodes):
+            raise ValueError(
+                "'num_keys' must be a whole number between 0 and the number of nodes, "
+                f'{num_nodes} (got {num_keys!r})'
+            )
     if states and not torch.compiler.is_compiling():
         if group is None:
             _check_left_out(states[0].num_left_out, num_nodes if num_keys is None else num_keys)

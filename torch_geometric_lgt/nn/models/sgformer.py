@@ -321,9 +321,10 @@ class SGFormer(Backbone):
             num_keys=num_keys,
             process_group=process_group,
         )
+        # before the layers, in which processes wait for each other
+        edges = local_edges(self, edge_index, x.size(0), degree, x.dtype, edge_weight)
         layers = self.layers(x, context)
         x_gnn = x if self.gnn_input == 'input' else layers[0]
-        edges = local_edges(self, edge_index, x.size(0), degree, x_gnn.dtype, edge_weight)
         arguments: dict[str, Any] = {}
         if isinstance(self.gnn, SparseGCN):
             if process_group is not None:
