@@ -2,7 +2,6 @@ r"""Provides the parser of all scripts, and the options that several scripts hav
 
 import argparse
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from benchmarks.common.command import invocation, program
+from benchmarks.common.files import DataError, check_folder
 from benchmarks.common.names import unknown
 from benchmarks.common.results import OUTPUT
 
@@ -229,11 +229,10 @@ def device(text: str) -> torch.device:
 def output_folder(text: str) -> Path:
     r"""Returns the path of a folder to write to, which need not exist."""
     path = Path(text)
-    first = next((part for part in (path, *path.parents) if part.exists()), path)
-    if first.exists() and not first.is_dir():
-        raise argparse.ArgumentTypeError(f'{str(first)!r} must be a folder')
-    if first.exists() and not os.access(first, os.W_OK):
-        raise argparse.ArgumentTypeError(f'{str(first)!r} must be a folder that can be written')
+    try:
+        check_folder(path)
+    except DataError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
     return path
 
 

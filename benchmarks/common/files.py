@@ -1,6 +1,7 @@
 r"""Writes files and tells the user where they are."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,20 @@ def write_file(path: Path, content: bytes, kind: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
     WRITTEN[path] = kind
+
+
+def check_folder(path: Path, rest: str = '') -> None:
+    r"""Checks that a folder to write to, which need not exist, can be written. Messages end in
+    :obj:`rest`.
+
+    Raises:
+        DataError: If it cannot, or is a file.
+    """
+    first = next((part for part in (path, *path.parents) if part.exists()), path)
+    if first.exists() and not first.is_dir():
+        raise DataError(f'{str(first)!r} must be a folder{rest}')
+    if first.exists() and not os.access(first, os.W_OK):
+        raise DataError(f'{str(first)!r} must be a folder that can be written{rest}')
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from benchmarks.common.files import DataError, say, writing
+from benchmarks.common.files import DataError, check_folder, say, writing
 from benchmarks.common.memory import peak_mib, try_restart_peak
 from benchmarks.common.rates import Cosine, Plateau
 from benchmarks.common.results import PUBLISHED, commit
@@ -23,6 +23,7 @@ KIND, CHECKPOINTS = 'training', PUBLISHED.parent / 'checkpoints'
 # Version of what a training computes from its settings. It is part of the names of checkpoints.
 PROTOCOL = 3
 SAVE_SECONDS = 20.0
+NO_CHECKPOINT = ' for checkpoints; change its rights, or run a copy of the checkout'
 
 
 def fingerprint(*parts: Mapping[str, Tensor] | str) -> str:
@@ -144,6 +145,7 @@ class Training:
             say(f'{name}: finished before after {start} epochs, read back from {self.path}')
             self.model.load_state_dict(self.best)
             return
+        check_folder(self.path.parent, NO_CHECKPOINT)
         self.commits = list(dict.fromkeys([*self.commits, commit()]))
         if start > 0:
             say(f'{name}: goes on after {start} epochs, read from {self.path}')

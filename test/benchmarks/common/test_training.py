@@ -115,6 +115,18 @@ def test_what_is_no_file_is_not_trained_over(place, tmp_path):
         training(tmp_path / 'run')
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_the_training(tmp_path, monkeypatch):
+    first = training(tmp_path / 'done')
+    first.fit(5, 5, 1, 'ours', lambda *_: None)
+    monkeypatch.setattr(os, 'access', lambda *_: False)
+    message = rf"^'{tmp_path}' must be a folder that can be written for checkpoints; .* checkout$"
+    with pytest.raises(DataError, match=message):
+        training(tmp_path / 'new' / 'run', kill_at=1).fit(5, 5, 1, 'ours', lambda *_: None)
+    again = training(tmp_path / 'done', kill_at=1)  # is read only
+    again.fit(5, 5, 1, 'ours', lambda *_: None)
+    assert torch.equal(again.model[1].weight, first.model[1].weight)
+
+
 def test_a_resumed_run_says_so(tmp_path, capsys, constants):
     constants(checkpoint_seconds=0.0)
     with pytest.raises(Killed):
