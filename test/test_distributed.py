@@ -5,6 +5,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 from torch_geometric_lgt.distributed import all_reduce_moments
 
@@ -89,6 +91,24 @@ def test_a_step_of_the_example_with_fewer_seeds_than_processes(tmp_path, ended):
     assert changed != text
     (tmp_path / 'example.py').write_text(changed)
     assert ended(2, worker.print_to, tmp_path, tmp_path / 'example.py', None) == [0, 0]
+
+
+def test_a_model_sharded_as_a_whole():
+    dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        for name in ('difformer', 'graph-transformer'):
+            model, x, edges = worker.make_model(name)
+            whole, *_ = worker.make_model(name)
+            fully_shard(model, mesh=init_device_mesh('cpu', (1,)))
+            out, expected = model(x, edges, process_group=dist.group.WORLD), whole(x, edges)
+            torch.testing.assert_close(out, expected, atol=1e-12, rtol=1e-10)
+            worker.squared_error(out).backward()
+            worker.squared_error(expected).backward()
+            grads = [parameter.grad.full_tensor() for parameter in model.parameters()]
+            for grad, parameter in zip(grads, whole.parameters(), strict=True):
+                torch.testing.assert_close(grad, parameter.grad, atol=1e-12, rtol=1e-10)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_moments_count_rows_in_half_precision():
