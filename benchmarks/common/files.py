@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from filelock import FileLock
 from tqdm import tqdm
 
 from torch_geometric_lgt._io import write_atomically
@@ -43,6 +44,17 @@ def check_folder(path: Path, rest: str = '') -> None:
         raise DataError(f'{str(first)!r} must be a folder{rest}')
     if first.exists() and not os.access(first, os.W_OK):
         raise DataError(f'{str(first)!r} must be a folder that can be written{rest}')
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    r"""Lets one process at a time read the data in a folder, as the first may have to prepare
+    them. A folder that cannot be written is read without a lock."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    is_writable = os.access(folder, os.W_OK)
+    with FileLock(folder / '.lock') if is_writable else contextlib.nullcontext():
+        yield
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from benchmarks.common.arguments import Parser, add_root
 from benchmarks.common.arrays_only import arrays_only, require_regular
-from benchmarks.common.files import DataError, say
+from benchmarks.common.files import DataError, one_at_a_time, say
 from benchmarks.common.names import hint, unknown
 from benchmarks.node_classification.graph_files import from_npz
 from torch_geometric_lgt.datasets._sources import Source, fetch
@@ -133,7 +133,7 @@ def load(root: str, name: str, neighbors: int | None = None) -> Data:
         kind, title = SOURCES[name]
         arguments = (f'{root}/{kind}',) if title is None else (f'{root}/{kind}', title)
         require_regular(f'{root}/{kind}')
-        with arrays_only(f'{root}/{kind}'):
+        with one_at_a_time(Path(root, kind)), arrays_only(f'{root}/{kind}'):
             data = getattr(datasets, kind)(*arguments)[0]
     elif name in FILTERED:
         data = filtered(root, name)

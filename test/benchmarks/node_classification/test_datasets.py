@@ -5,6 +5,7 @@ import pytest
 import sklearn.datasets
 import torch
 import torch_geometric
+from filelock import FileLock, Timeout
 from sklearn.utils import Bunch
 from torch_geometric.data import Data
 
@@ -91,6 +92,25 @@ def test_graphs_with_nodes_that_occur_twice_are_told(name, monkeypatch, tmp_path
     monkeypatch.setattr(torch_geometric.datasets, 'Actor', lambda *_: [data])
     load(str(tmp_path), 'actor')
     assert capsys.readouterr().err == ''
+
+
+def test_processes_that_start_together_prepare_a_data_set_once(monkeypatch, tmp_path):
+    data = Data(x=torch.eye(3), y=torch.arange(3), edge_index=torch.tensor([[0], [1]]))
+    locked = []
+
+    def prepare(folder):
+        try:
+            with FileLock(f'{folder}/.lock', timeout=0):
+                locked.append(False)
+        except Timeout:
+            locked.append(True)
+        return [data]
+
+    monkeypatch.setattr(torch_geometric.datasets, 'Actor', prepare)
+    load(str(tmp_path), 'actor')
+    monkeypatch.setattr('os.access', lambda *_: False)
+    load(str(tmp_path), 'actor')  # from a folder that is read only
+    assert locked == [True, False]
 
 
 @pytest.mark.parametrize('layout', [torch.strided, torch.sparse_coo, torch.sparse_csr])
