@@ -53,7 +53,7 @@ def make_conv(
             place of ``"layer_norm"``.
 
     Raises:
-        ValueError: If the name is unknown, or the layer lacks an argument. If it does not take edge
+        ValueError: If the name is unknown, or the layer lacks an argument. If it does not read edge
             features although :obj:`edge_channels` is positive. If the named layer cannot be called
             with node features and edges, or the layer takes a number of graphs.
     """
@@ -83,12 +83,21 @@ def make_conv(
 
 
 def _check_edge_channels(layer: Module, edge_channels: int) -> None:
-    r"""Raises a ValueError if edges have features, which :obj:`layer` does not take."""
-    if edge_channels > 0 and not takes(layer, 'edge_attr'):
+    r"""Raises a ValueError if edges have features, which :obj:`layer` does not take, or would drop
+    as PyG's :class:`~torch_geometric.nn.GATConv` without :obj:`edge_dim` does."""
+    if edge_channels == 0:
+        return
+    if not takes(layer, 'edge_attr'):
         raise ValueError(
             f"'conv' must take features of edges with 'edge_channels' = {edge_channels}, as "
             f"'GINEConv', 'GATv2Conv' or 'ResGatedGraphConv' do (got {name_of(layer)})"
         )
+    for name in EDGE_CHANNELS:
+        if type(layer) in CONVS.values() and getattr(layer, name, edge_channels) is None:
+            raise ValueError(
+                f"'conv' must make {name_of(layer)} with {name}={edge_channels}, the "
+                f"'edge_channels', to read the features of edges (got {name}=None)"
+            )
 
 
 def _named_conv(
