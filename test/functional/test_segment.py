@@ -159,6 +159,7 @@ def test_one_id_above_the_number_of_graphs():
     [
         (torch.ones(3), '(got torch.float32); convert it with batch.long()'),
         (torch.ones(4), "(got torch.float32); give weights of edges as 'edge_weight'"),
+        (torch.ones(4, 2), "(got torch.float32); give features of edges as 'edge_attr'"),
         (torch.ones(4, dtype=torch.int16), '(got torch.int16); convert it with batch.long()'),
     ],
 )

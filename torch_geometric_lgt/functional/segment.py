@@ -77,7 +77,7 @@ def segments(
                 'vector, or leave out the number of seed nodes of a NeighborLoader'
             )
         return Segments(torch.full((1,), num_nodes, dtype=torch.long, device=device), None)
-    _check_batch(batch, num_nodes, device)
+    check_batch(batch, num_nodes, device)
     batch = batch.long()
     if is_tracing():
         if batch_size is None:
@@ -197,7 +197,7 @@ def iterate_groups(
         first += graphs
 
 
-def _check_batch(batch: Any, num_nodes: int, device: torch.device | None) -> None:
+def check_batch(batch: Any, num_nodes: int, device: torch.device | None) -> None:
     r"""Checks that :obj:`batch` is a tensor of one id for each of :obj:`num_nodes` nodes, on the
     :obj:`device`. The ids are not read.
 
@@ -211,12 +211,11 @@ def _check_batch(batch: Any, num_nodes: int, device: torch.device | None) -> Non
             f'{type(batch).__name__})'
         )
     if batch.dtype not in (torch.long, torch.int32):
-        is_weight = batch.is_floating_point() and batch.numel() != num_nodes
-        hint = (
-            "give weights of edges as 'edge_weight'"
-            if is_weight
-            else 'convert it with batch.long()'
-        )
+        hint = 'convert it with batch.long()'
+        if batch.is_floating_point() and batch.dim() > 1 and batch.size(0) != num_nodes:
+            hint = "give features of edges as 'edge_attr'"
+        elif batch.is_floating_point() and batch.numel() != num_nodes:
+            hint = "give weights of edges as 'edge_weight'"
         raise ValueError(f"'batch' must hold int64 graph ids (got {batch.dtype}); {hint}")
     if batch.dim() != 1 or batch.numel() != num_nodes:
         hint = "; give edges as 'edge_index'" if batch.dim() == 2 and batch.size(0) == 2 else ''

@@ -299,3 +299,12 @@ def test_arguments_that_the_attention_does_not_read_are_refused(attn_type):
         conv(x, EDGES, state=state)
     with pytest.raises(ValueError, match="'degree' must be left out"):
         conv(x, EDGES, attn_arguments={'degree': DEGREE})
+
+
+@pytest.mark.parametrize('attn_type', ['kernel', None])
+def test_features_of_edges_in_the_place_of_the_batch_are_named(attn_type):
+    """Without attention the layer ignored them, as message passing reads no batch vector."""
+    conv = GPSConv(8, pyg.GATConv(8, 8, edge_dim=2), attn_type=attn_type).double()
+    message = "'batch' must hold int64 graph ids .*; give features of edges as 'edge_attr'"
+    with pytest.raises(ValueError, match=message):
+        conv(features(), EDGES, features()[:8, :2])

@@ -355,6 +355,15 @@ def test_attention_scores_are_those_of_the_layers():
             r'needs only .* \(got GATConv, which raises RuntimeError',
             {'conv': 'GATConv', 'edge_channels': 2, 'conv_kwargs': {'edge_dim': 3}},
         ),
+        (
+            r"^'conv' must make GATConv with edge_dim=2, the 'edge_channels', to read the features "
+            r'of edges \(got edge_dim=None\)$',
+            {'conv': pyg.GATConv, 'edge_channels': 2},
+        ),
+        (
+            r"'conv' must make GeneralConv with in_edge_channels=2, .* \(got in_edge_channels=None",
+            {'conv': pyg.GeneralConv, 'edge_channels': 2},
+        ),
         ("'level' must be one of", {'level': 'nodes'}),
         (r"'aggr' must be one of .* \(got 'median'\)", {'level': 'graph', 'aggr': 'median'}),
         ("'aggr' must be one of .*; did you mean 'mean'", {'level': 'graph', 'aggr': 'meen'}),
@@ -467,7 +476,7 @@ def in_parts(**options):
             ),
         ),
         (
-            r"'edge_attr' must have shape \(8, 3\) \(got None\)",
+            r"'edge_attr' must have shape \(8, 3\) \(got None\); pass edge_attr=data.edge_attr$",
             lambda: GraphTransformer(6, 8, 3, conv='GATv2Conv', edge_channels=3).double()(
                 features(), EDGES
             ),
@@ -511,6 +520,18 @@ def in_parts(**options):
         (
             "'edge_channels' must be 0 without message passing",
             lambda: GraphTransformer(6, 8, 3, conv=None, edge_channels=3),
+        ),
+        (
+            "'batch' must hold int64 graph ids .*; give weights of edges as 'edge_weight'",
+            lambda: GraphTransformer(6, 8, 3, attn_type=None).double()(
+                features(), EDGES, torch.rand(8)
+            ),
+        ),
+        (
+            "'batch' must hold int64 graph ids .*; give features of edges as 'edge_attr'",
+            lambda: GraphTransformer(6, 8, 3, conv='GATv2Conv', edge_channels=3).double()(
+                features(), EDGES, features(3)[:8]
+            ),
         ),
         (
             r"'pe' must be given, \[N, 2\], .* pass pe=data.pe, which a transform adds to the data",

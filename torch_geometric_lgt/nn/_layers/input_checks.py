@@ -238,7 +238,9 @@ def check_edge_attr(
     expected = (num_edges, edge_channels) if edge_channels > 0 else None
     if shape != expected:
         hint = ''
-        if edge_attr is not None and not edge_attr.is_floating_point():
+        if edge_attr is None:
+            hint = '; pass edge_attr=data.edge_attr'
+        elif not edge_attr.is_floating_point():
             is_kind = shape in ((num_edges,), (num_edges, 1))
             hint = '; encode numbers of kinds with one_hot or an Embedding' if is_kind else ''
         elif shape == (num_edges,) and edge_channels == 1:

@@ -9,7 +9,7 @@ from torch_geometric.nn import GPSConv as PyGGPSConv
 from torch_geometric.nn import MessagePassing
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.segment import count_graphs
+from torch_geometric_lgt.functional.segment import check_batch, count_graphs
 from torch_geometric_lgt.nn._layers.activation import make_activation
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_index,
@@ -183,6 +183,8 @@ class GPSConv(PyGGPSConv):
         """
         batch_size = count_graphs(batch, batch_size, state)
         check_tensor(x)
+        if batch is not None:
+            check_batch(batch, x.size(0), x.device)
         graphs = {'batch': batch, 'batch_size': batch_size}
         kwargs |= {name: graphs[name] for name in self.graph_arguments if name not in kwargs}
         local = None

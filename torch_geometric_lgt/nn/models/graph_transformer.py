@@ -17,7 +17,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.functional.segment import count_graphs, segments
+from torch_geometric_lgt.functional.segment import check_batch, count_graphs, segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_attr,
@@ -339,6 +339,8 @@ class GraphTransformer(LayerwiseModel):
         """
         batch_size = count_graphs(batch, batch_size, states, process_group)
         self.check_inputs(x, edge_index)
+        if batch is not None:
+            check_batch(batch, x.size(0), x.device)
         if states is not None or process_group is not None:
             self._check_part("'states' or 'process_group'")
         if process_group is not None:
