@@ -360,6 +360,15 @@ def test_wrong_keys_are_named(gym, kind, name, key, message):
         getattr(register, f'{kind}_dict')[name](*arguments)
 
 
+def blocks_of_the_page(word):
+    """The configuration and the program of the page that have the word."""
+    page = (Path(__file__).parents[1] / 'docs' / 'graphgym.rst').read_text(encoding='utf-8')
+    found = re.findall(r'\.\. code-block:: (\w+)\n\n((?: +.*\n|\n)+)', page)
+    (configuration,) = (text for kind, text in found if kind == 'yaml' and word in text)
+    (program,) = (text for kind, text in found if kind == 'python' and word in text)
+    return textwrap.dedent(configuration), textwrap.dedent(program)
+
+
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")
 def test_the_run_of_the_page(gym, monkeypatch, tmp_path):
     """Without Lightning the training is one step and its data module the loaders."""
@@ -370,22 +379,59 @@ def test_the_run_of_the_page(gym, monkeypatch, tmp_path):
         models.append(model)
 
     models = []
-    page = (Path(__file__).parents[1] / 'docs' / 'graphgym.rst').read_text(encoding='utf-8')
-    found = re.findall(r'\.\. code-block:: (\w+)\n\n((?: +.*\n|\n)+)', page)
-    (configuration,) = (text for kind, text in found if 'CLUSTER' in text)
-    (program,) = (text for kind, text in found if kind == 'python')
+    configuration, program = blocks_of_the_page('SBM')
     monkeypatch.chdir(tmp_path)
     training = importlib.import_module('torch_geometric.graphgym.train')
     monkeypatch.setattr(training, 'GraphGymDataModule', create_loader)
     monkeypatch.setattr(training, 'train', step)
     monkeypatch.setattr(register, 'loader_dict', dict(register.loader_dict))
-    Path('config.yaml').write_text(textwrap.dedent(configuration))
-    program = textwrap.dedent(program)
+    Path('config.yaml').write_text(configuration)
     exec(program.replace('num_graphs=100', 'num_graphs=4'), {})
     (model,) = models
     grad = {name: parameter.grad for name, parameter in model.named_parameters()}
     (encoding,) = (name for name in grad if name.endswith('lin_encodings.laplacian_pe.weight'))
     assert grad[encoding].abs().max() > 0
+
+
+def write_molecules(folder, num_graphs):
+    """The files of MUTAG: rings of ten atoms of 7 kinds, with 4 kinds of bonds."""
+    bonds = [(10 * g + i, 10 * g + (i + 1) % 10) for g in range(num_graphs) for i in range(10)]
+    bonds += [bond[::-1] for bond in bonds]
+    rows = {
+        'A': [f'{source + 1}, {target + 1}' for source, target in bonds],
+        'graph_indicator': [1 + node // 10 for node in range(10 * num_graphs)],
+        'graph_labels': [graph % 2 for graph in range(num_graphs)],
+        'node_labels': [node % 7 for node in range(10 * num_graphs)],
+        'edge_labels': [min(bond) % 4 for bond in bonds],
+    }
+    folder.mkdir(parents=True)
+    for name, values in rows.items():
+        (folder / f'MUTAG_{name}.txt').write_text(''.join(f'{value}\n' for value in values))
+
+
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")
+@pytest.mark.filterwarnings('ignore:It is not recommended to directly access')  # GraphGym does
+def test_graphs_with_labels_on_the_page(gym, monkeypatch, tmp_path):
+    from torch_geometric.graphgym import create_loader, register
+    from torch_geometric.graphgym.config import load_cfg
+    from torch_geometric.graphgym.model_builder import create_model
+
+    _, cfg = gym
+    configuration, program = blocks_of_the_page('molecules')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(register, 'loader_dict', dict(register.loader_dict))
+    write_molecules(tmp_path / 'data' / 'MUTAG' / 'raw', 40)
+    Path('config.yaml').write_text(configuration)
+    exec(program, {})
+    cfg.gnn.head = 'default'
+    load_cfg(cfg, argparse.Namespace(cfg_file='config.yaml', opts=['accelerator', 'cpu']))
+    loaders, model = create_loader(), create_model()
+    assert [len(loader.dataset) for loader in loaders] == [32, 4, 4]
+    assert {int(graph.y) for graph in loaders[0].dataset} == {0, 1}
+    model.training_step(next(iter(loaders[0])))['loss'].backward()
+    grad = {name: parameter.grad for name, parameter in model.named_parameters()}
+    (bonds,) = (name for name in grad if name.endswith('blocks.0.conv.lin.weight'))
+    assert grad[bonds].abs().max() > 0
 
 
 @pytest.mark.parametrize('name', ['kernel_attention', 'jaccard_subtractor_conv'])
