@@ -46,7 +46,7 @@ def blocks(path):
         ('docs/install.rst', 1),
         ('docs/processes.rst', 3),
         ('docs/resume.rst', 5),
-        ('docs/troubleshooting.rst', 3),
+        ('docs/troubleshooting.rst', 4),
         ('docs/which.rst', 4),
         ('docs/migrate/pyg.rst', 11),
         ('docs/migrate/sgformer.rst', 2),

@@ -803,3 +803,16 @@ def test_hooks_on_layers_are_called(options):
         block.register_forward_hook(lambda block, _, out: calls.append((block, out.shape)))
     model(features(), EDGES, BATCH)
     assert calls == [(block, (12, 8)) for block in model.blocks]
+
+
+@pytest.mark.parametrize('aggr', ['mean', 'sum'])
+def test_batch_normalisation_of_one_graph_leaves_no_score_of_its_own(aggr):
+    """As the docstring says of training. The norm of each node keeps the scores apart."""
+    scores = {}
+    for norm in ('batch_norm', 'layer_norm'):
+        torch.manual_seed(0)
+        model = GraphTransformer(6, 8, 1, 2, 2, level='graph', norm=norm, aggr=aggr).double()
+        first, second = (model(factor * features(), EDGES) for factor in (1, 3))
+        scores[norm] = float((first - second).detach().abs().max())
+    assert scores['batch_norm'] < 1e-6
+    assert scores['layer_norm'] > 1e-3
