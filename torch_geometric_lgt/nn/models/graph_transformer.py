@@ -154,8 +154,8 @@ class GraphTransformer(LayerwiseModel):
         norm (str, optional): The normalisation of the layers, :obj:`"batch_norm"`,
             :obj:`"layer_norm"` of each node, or :obj:`None`. In training :obj:`"batch_norm"` mixes
             the graphs of a batch. In a batch of one graph it makes the mean of the nodes constant:
-            with ``level='graph'`` and :obj:`aggr` :obj:`"mean"` or :obj:`"sum"`, all graphs have
-            one score there, and nothing is learned. (default: :obj:`"batch_norm"`)
+            with ``level='graph'`` all graphs have one score there, with :obj:`aggr` :obj:`"sum"`
+            all of as many nodes, and nothing is learned. (default: :obj:`"batch_norm"`)
         act (str, optional): The activation. (default: :obj:`"relu"`)
         aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
             nodes: by their :obj:`"mean"`, :obj:`"sum"` (or :obj:`"add"`) or :obj:`"max"`, or by a

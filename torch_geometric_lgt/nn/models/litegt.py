@@ -94,8 +94,9 @@ class LiteGT(StreamedModel):
             is added to the output of the input layer. (default: :obj:`0`, none)
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
             target, or each :obj:`"graph"` by its nodes together. Train :obj:`"graph"` with at least
-            two graphs in a batch: batch normalisation gives all graphs one score in a batch of one,
-            unless :obj:`aggr` is :obj:`"max"` or a module. (default: :obj:`"node"`)
+            two graphs in a batch: in a batch of one, batch normalisation gives all graphs of as
+            many nodes one score, unless :obj:`aggr` is :obj:`"max"` or a module. (default:
+            :obj:`"node"`)
         dropout (float, optional): Dropout probability of the attention's output, before and after
             :math:`\mathbf{W}_O`, and within the feed-forward part. (default: :obj:`0.0`)
         edge_channels (int, optional): Size of the features of each edge. (default: :obj:`0`, none)
