@@ -103,7 +103,7 @@ def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
             'input_dropout': trial.suggest_float('input_dropout', *SHARES),
             'num_local_layers': trial.suggest_int('num_local_layers', 1, 8),
             'conv': trial.suggest_categorical('conv', ('GCNConv', 'SAGEConv', 'GATConv')),
-            'norm': trial.suggest_categorical('norm', ('batch_norm', 'layer_norm')),
+            'norm': trial.suggest_categorical('norm', ('batch_norm', 'layer_norm', None)),
             'attention': trial.suggest_categorical('attention', COMPARED),
         }
     if model == 'nodeformer':
@@ -272,13 +272,9 @@ def command(args: argparse.Namespace, study: 'optuna.Study') -> str:
 
 
 def _text(value: Any) -> str:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f'{value:.6g}'
-        if isinstance(value, float)
-        else str(value)
-    )
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return f'{value:.6g}' if isinstance(value, float) else str(value)
 
 
 def main() -> None:

@@ -96,3 +96,14 @@ def test_search_keeps_what_is_given(write_graph, tmp_path, constants):
         'sage',
         'hidden',
     )
+
+
+def test_a_model_without_norm_is_named_by_the_command(write_graph, tmp_path, constants):
+    """The command had the text None, which is no norm."""
+    write_graph(tmp_path / 'toy.npz')
+    constants(checkpoints=tmp_path / 'checkpoints')
+    changes = ['epochs=1', 'options.norm=null']
+    args = search_arguments(tmp_path, 'graphtransformer', 1, changes)
+    study = search.search(args)
+    _, (plan,) = node_classification.parse(search.command(args, study).split()[3:])
+    assert plan.config['options']['norm'] is None
