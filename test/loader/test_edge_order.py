@@ -181,10 +181,13 @@ def test_formats_without_an_order_are_refused(make):
         with pytest.raises(
             ValueError,
             match=(
-                rf"'adj_t' must be a torch_sparse.SparseTensor in a loader \(got {adj_t.layout}\)"
+                r"'adj_t' must be a torch_sparse.SparseTensor in a loader "
+                rf"\(got {adj_t.layout}\); give its edges as 'edge_index'$"
             ),
         ):
             make(Data(num_nodes=4, adj_t=adj_t), [3])
+        with pytest.raises(ValueError, match=r"; remove it, 'edge_index' has the edges$"):
+            make(Data(num_nodes=4, adj_t=adj_t, edge_index=edges), [3])
     adj = SparseTensor(row=edges[0], col=edges[1], sparse_sizes=(4, 4))
     with pytest.raises(ValueError, match="'data' must have its edges in 'edge_index' or 'adj_t'"):
         make(Data(num_nodes=4, adj=adj), [3])

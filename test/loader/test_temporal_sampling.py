@@ -125,7 +125,6 @@ def test_seeds_have_the_times_of_their_nodes():
         next(iter(NeighborLoader(data, [-1], time_attr='edge_time')))
 
 
-@pytest.mark.sparse
 def test_events_are_no_graph_and_the_error_makes_one_of_them():
     events = TemporalData(
         src=torch.tensor([0, 2, 0]), dst=torch.tensor([1, 1, 1]), t=torch.tensor([5, 7, 9])
@@ -153,6 +152,7 @@ def test_names_tell_times_of_nodes_and_of_as_many_edges_apart():
         assert [batch.n_id.tolist() for batch in batches] == expected
 
 
+@pytest.mark.sparse
 def test_edges_of_a_sparse_matrix():
     data = graph()
     data.edge_index, number = data.edge_index.unique(dim=1, return_inverse=True)

@@ -93,9 +93,10 @@ def check_store(store: BaseStorage, num_src: int | None, num_dst: int | None) ->
     adj_t = store['adj_t']
     if not isinstance(adj_t, SparseTensor):
         form = adj_t.layout if isinstance(adj_t, Tensor) else type(adj_t).__name__
+        has_edges = "remove it, 'edge_index' has the edges"
+        fix = "give its edges as 'edge_index'" if edge_index is None else has_edges
         raise ValueError(
-            f"'adj_t' must be a torch_sparse.SparseTensor in a loader (got {form}); give its edges "
-            "as 'edge_index'"
+            f"'adj_t' must be a torch_sparse.SparseTensor in a loader (got {form}); {fix}"
         )
     size = (adj_t.size(1), adj_t.size(0))
     if any(
