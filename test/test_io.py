@@ -103,8 +103,10 @@ def test_blocks_of_a_new_file_are_allocated(num_bytes, tmp_path, monkeypatch, co
 
 
 def test_missing_folder(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        _io.write_atomically(tmp_path / 'none' / 'file', b'x')
+    path = tmp_path / 'none' / 'file'
+    with pytest.raises(FileNotFoundError) as error:
+        _io.write_atomically(path, b'x')
+    assert error.value.filename == str(path)
 
 
 def test_files_have_the_permissions_of_any_file(tmp_path):

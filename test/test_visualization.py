@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from torch_geometric_lgt.diagnostics import AttentionReport, attention_report
 from torch_geometric_lgt.nn import (
@@ -216,6 +216,8 @@ def test_plot_of_a_report(data, tmp_path):
         plot_attention_report(AttentionReport(), tmp_path / 'none.png')
     with pytest.raises(TypeError, match=r"'report' must be the AttentionReport .* \(got str\)"):
         plot_attention_report('report.png')
+    with pytest.raises(ValueError, match=r"'path' must end in \.png \(got 'report\.pdf'\); write"):
+        plot_attention_report(report, 'report.pdf')
 
 
 def test_figures_without_a_file(data, tmp_path, monkeypatch):
@@ -340,6 +342,11 @@ def test_what_cannot_be_drawn_is_named(data, tmp_path):
             plot_latent_structure(model, Data(**{**data.to_dict(), **change}), path)
     with pytest.raises(ValueError, match=r"'layer' must be one of 1 \(got 9\)"):
         plot_latent_structure(model, data, path, layer=9)
+    with pytest.raises(ValueError, match=r"'path' must end in \.png \(got '.*structure'\); write"):
+        plot_latent_structure(model, data, path.with_suffix(''))
+    for graph, name in ((data.x, 'Tensor'), (model, 'SGFormer'), (HeteroData(), 'HeteroData')):
+        with pytest.raises(TypeError, match=rf"'data' must be a .*Data with .* \(got {name}\)$"):
+            plot_latent_structure(model, graph)
 
 
 def test_numbers_that_cannot_be_drawn_are_named(data, tmp_path):

@@ -102,7 +102,8 @@ def write_atomically(path: str | os.PathLike, content: bytes | Iterable[Any]) ->
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+        is_unnamed = isinstance(error, OSError) and error.filename in (None, str(name))
+        if is_unnamed and error.errno is not None:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     if os.name == 'posix':

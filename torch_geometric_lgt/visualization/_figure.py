@@ -1,6 +1,7 @@
 import io
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch_geometric_lgt._io import write_atomically
@@ -32,6 +33,15 @@ def _png(figure: Any) -> bytes:
     content = io.BytesIO()
     figure.savefig(content, format='png', dpi=150, metadata={'Software': None})
     return content.getvalue()
+
+
+def check_path(path: str | os.PathLike | None) -> None:
+    r"""Raises a ValueError unless :obj:`path` is :obj:`None` or ends in ``.png``."""
+    if path is not None and Path(path).suffix.lower() != '.png':
+        raise ValueError(
+            f"'path' must end in .png (got {str(path)!r}); write other formats with "
+            'figure.savefig(..) of the returned figure'
+        )
 
 
 def saved(figure: Any, path: str | os.PathLike | None) -> Any:

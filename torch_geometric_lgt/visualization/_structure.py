@@ -56,9 +56,15 @@ def labelled_graph(data: Data, needs_x: bool) -> tuple[Tensor, Tensor]:
     r"""Returns the edges ``[2, E]`` and the labels ``[N]`` of a graph.
 
     Raises:
+        TypeError: If :obj:`data` is no graph of one type.
         ValueError: If :obj:`edge_index`, :obj:`y` or, if needed, :obj:`x` is no tensor. If a label
             is neither a class nor -1, or no node has a label.
     """
+    if not isinstance(data, Data):
+        raise TypeError(
+            "'data' must be a torch_geometric.data.Data with x, edge_index and y (got "
+            f'{type(data).__name__})'
+        )
     for name in ('x', 'edge_index', 'y') if needs_x else ('edge_index', 'y'):
         if not isinstance(getattr(data, name), Tensor):
             raise ValueError(

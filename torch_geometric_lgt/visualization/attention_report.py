@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from torch_geometric_lgt.diagnostics import AttentionReport
-from torch_geometric_lgt.visualization._figure import COLORS, new_figure, saved
+from torch_geometric_lgt.visualization._figure import COLORS, check_path, new_figure, saved
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ def plot_attention_report(
     Raises:
         ImportError: If matplotlib is not installed.
         TypeError: If :obj:`report` is no report.
-        ValueError: If the report is empty.
+        ValueError: If the report is empty, or :obj:`path` does not end in ``.png``.
 
     Example:
         >>> from pathlib import Path
@@ -47,6 +47,7 @@ def plot_attention_report(
         )
     if not report:
         raise ValueError("'report' must have a layer at least (got none)")
+    check_path(path)
     figure, axes = new_figure(1, 1, (max(5.0, 0.5 * len(report)), 3.5))
     layers = range(len(report))
     names = 'others', 'beyond mean', 'entropy'

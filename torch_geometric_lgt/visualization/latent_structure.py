@@ -10,7 +10,7 @@ from torch_geometric.utils import degree
 
 from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._attention_calls import permutation, recorded_calls
-from torch_geometric_lgt.visualization._figure import new_figure, saved
+from torch_geometric_lgt.visualization._figure import check_path, new_figure, saved
 from torch_geometric_lgt.visualization._panels import (
     draw_classes,
     draw_concentration,
@@ -83,10 +83,12 @@ def plot_latent_structure(
 
     Raises:
         ImportError: If matplotlib is not installed.
-        ValueError: If :obj:`x`, :obj:`edge_index` or :obj:`y` is missing, a label is neither a
-            class nor -1, or no node has a label. If the model has no attention layer of this
-            package, the layer does not exist or has other nodes than the data, or a number is out
-            of range. If the attention or the outputs are not finite.
+        TypeError: If :obj:`data` is no graph of one type.
+        ValueError: If :obj:`path` does not end in ``.png``. If :obj:`x`, :obj:`edge_index` or
+            :obj:`y` is missing, a label is neither a class nor -1, or no node has a label. If the
+            model has no attention layer of this package, the layer does not exist or has other
+            nodes than the data, or a number is out of range. If the attention or the outputs are
+            not finite.
 
     Example:
         >>> import torch
@@ -102,6 +104,7 @@ def plot_latent_structure(
         >>> figure.get_suptitle()
         'SGFormer on a graph of 4 nodes and 4 edges'
     """
+    check_path(path)
     check_whole('num_rows', num_rows, 1)
     check_whole('num_edges', num_edges, 0)
     edges, y = labelled_graph(data, needs_x=args is None)
