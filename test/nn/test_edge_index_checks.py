@@ -45,6 +45,11 @@ def test_a_batch_vector_as_edges(name):
         module(x, BATCH)
     with pytest.raises(ValueError, match=r'\[2, E\] \(got \(4, 2\)\); transpose it'):
         module(x, EDGES.t())
+    with pytest.raises(
+        ValueError,
+        match=r'\(got \(0,\)\); a graph without edges has torch.empty\(2, 0, dtype=torch.long\)$',
+    ):
+        module(x, torch.tensor([]))
 
 
 @pytest.mark.parametrize(

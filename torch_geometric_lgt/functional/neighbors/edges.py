@@ -100,13 +100,15 @@ def check_edge_type(edge_index: Any, argument: str, hint: str = '') -> None:
 
 def check_edge_shape(edge_index: Tensor, argument: str, vector_hint: str = '') -> None:
     r"""Raises a ValueError unless the tensor :obj:`edge_index` has the shape ``[2, E]``. For a
-    vector the message ends in :obj:`vector_hint`."""
+    vector that is not empty the message ends in :obj:`vector_hint`."""
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         is_transposed = edge_index.dim() == 2 and edge_index.size(1) == 2
         is_square = edge_index.dim() == 2 and edge_index.size(0) == edge_index.size(1)
         hint = '; transpose it' if is_transposed else vector_hint if edge_index.dim() == 1 else ''
         if is_square:
             hint = '; a dense matrix becomes edges by torch_geometric.utils.dense_to_sparse'
+        if edge_index.size() == (0,):
+            hint = '; a graph without edges has torch.empty(2, 0, dtype=torch.long)'
         raise ValueError(
             f'{argument!r} must have shape [2, E] (got {tuple(edge_index.shape)}){hint}'
         )
