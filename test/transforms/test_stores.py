@@ -3,6 +3,7 @@ import torch
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.transforms.add_positional_encoding import add_node_attr
 
+from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
     JaccardScores,
@@ -214,6 +215,16 @@ def test_the_largest_value_of_a_dtype_is_appended(dtype, degree):
 def test_a_list_of_graphs_is_refused(transform):
     with pytest.raises(TypeError, match=r"'data' must be a Data, HeteroData or Batch \(got list\)"):
         transform([Data(edge_index=torch.zeros(2, 1).long(), num_nodes=1)])
+
+
+def test_a_data_set_is_refused(tmp_path):
+    dataset = SBMDataset(tmp_path, 'CLUSTER', num_graphs=1)
+    with pytest.raises(
+        TypeError,
+        match=r'\(got SBMDataset\); give a graph of the data set, such as dataset\[0\]$',
+    ):
+        LaplacianPE(2)(dataset)
+    assert LaplacianPE(2)(dataset[0]).laplacian_pe.size(1) == 2
 
 
 def test_a_file_as_a_folder_of_results_is_refused(tmp_path, monkeypatch):

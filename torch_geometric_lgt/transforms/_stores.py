@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, Data, Dataset, HeteroData
 from torch_geometric.data.storage import BaseStorage, EdgeStorage, NodeStorage
 from torch_geometric.typing import EdgeType
 
@@ -51,6 +51,8 @@ def check_graph(data: Any) -> None:
     r"""Raises a TypeError unless :obj:`data` is a graph or a batch."""
     if not isinstance(data, (Data, HeteroData)):
         fix = graph_of_events(data) or '; call the transform for each graph of a list'
+        if isinstance(data, Dataset):
+            fix = '; give a graph of the data set, such as dataset[0]'
         raise TypeError(
             f"'data' must be a Data, HeteroData or Batch (got {type(data).__name__}){fix}"
         )

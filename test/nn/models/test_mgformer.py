@@ -716,7 +716,7 @@ def test_raises_without_edges():
         model()
     with pytest.raises(ValueError, match='two node types'):
         MGFormer.from_data(HeteroData())
-    with pytest.raises(ValueError, match=r"'data' must be a HeteroData .* \(got Data\)"):
+    with pytest.raises(ValueError, match=r'dataset\[0\] of an InteractionDataset \(got Data\)'):
         MGFormer.from_data(Data(num_nodes=3))
 
 

@@ -22,8 +22,8 @@ def users_and_items(data: HeteroData, user_type: str | None) -> dict[str, int]:
     """
     if not isinstance(data, HeteroData):
         raise ValueError(
-            "'data' must be a HeteroData of users and items, as InteractionDataset makes (got "
-            f'{type(data).__name__})'
+            "'data' must be a HeteroData of users and items, such as dataset[0] of an "
+            f'InteractionDataset (got {type(data).__name__})'
         )
     names = list(data.node_types)
     ends = {name for source, _, target in data.edge_types for name in (source, target)}
