@@ -1,4 +1,5 @@
 import difflib
+import inspect
 import operator
 import reprlib
 from collections.abc import Iterable
@@ -59,6 +60,20 @@ def check_whole(name: str, value: Any, least: int) -> None:
     if not is_whole(value, least):
         shown = reprlib.repr(value)  # a few letters of a tensor
         raise ValueError(f"'{name}' must be at least {least}, a whole number (got {shown})")
+
+
+def check_function(name: str, function: Any, of: str, *arguments: Any) -> None:
+    r"""Checks that the argument called :obj:`name` is a function that takes :obj:`arguments`. The
+    text :obj:`of` says in the message what they are.
+
+    Raises:
+        ValueError: If :obj:`function` is no function, or takes other arguments.
+    """
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        shown = getattr(function, '__name__', reprlib.repr(function))
+        raise ValueError(f"'{name}' must be a function of {of} (got {shown}: {error})") from error
 
 
 def check_flags(**flags: bool) -> None:

@@ -271,6 +271,25 @@ def test_attention_scores_are_those_of_the_layers():
         (r"'conv' must be the name .* did you mean 'GCNConv'\?", {'conv': 'gcnconv'}),
         (r"'conv' must be the name .* did you mean 'SAGEConv'\?", {'conv': 'SageConv'}),
         (r"'conv' must be the name .* \(got 'GCN'\); did you mean 'GCNConv'\?", {'conv': 'GCN'}),
+        *(
+            (
+                rf"\(got '{name}'\); for {name} give a function that returns the layer$",
+                {'conv': name},
+            )
+            for name in ('APPNP', 'AntiSymmetricConv')
+        ),
+        (
+            r"^'conv' must be a function of the input and output channels \(got <lambda>: too many",
+            {'conv': lambda channels: GCNConv(channels, channels)},
+        ),
+        (
+            r"'conv' must be a function .* \(got GINConv: missing a required argument: 'eps'\)$",
+            {'conv': type('GINConv', (GINConv,), {'__init__': lambda self, i, o, eps: None})},
+        ),
+        (
+            r"^'attn_type' must be a function of channels and heads \(got <lambda>: too many pos",
+            {'attn_type': lambda channels: MeanAttention(channels, channels)},
+        ),
         (
             "'conv_kwargs' must have the arguments of HypergraphConv",
             {'conv': 'HypergraphConv', 'conv_kwargs': {'no': 1}},

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from torch.nn import LayerNorm, Module, ModuleList
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, check_function
 from torch_geometric_lgt.nn.conv._gps_attention import ATTENTIONS, check_attention, make_attention
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm
 from torch_geometric_lgt.nn.models._blocks import (
@@ -114,6 +114,7 @@ def make_block_attention(
     r"""Creates the attention of one layer. With :obj:`position_channels` its queries and keys are
     of positions, the last columns of its input."""
     if callable(attn_type):
+        check_function('attn_type', attn_type, 'channels and heads', channels, heads)
         attn_type = attn_type(channels, heads)
     if position_channels is None:
         return make_attention(channels, heads, attn_type, attn_kwargs)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 from torch.nn import Module
 
-from torch_geometric_lgt._arguments import nearest_name
+from torch_geometric_lgt._arguments import check_function, nearest_name
 from torch_geometric_lgt.functional.numerics import widest_dtype
 from torch_geometric_lgt.nn._layers.input_checks import check_output
 from torch_geometric_lgt.nn.models._message_input import name_of, named_arguments, takes
@@ -66,11 +66,11 @@ def make_conv(
         raise ValueError(f"'conv_kwargs' must be None unless 'conv' is a name (got {conv_kwargs})")
     if conv is None:
         return None
-    layer = (
-        _named_conv(conv, channels, heads, edge_channels, conv_kwargs or {}, norm)
-        if isinstance(conv, str)
-        else conv(channels, channels)
-    )
+    if isinstance(conv, str):
+        layer = _named_conv(conv, channels, heads, edge_channels, conv_kwargs or {}, norm)
+    else:
+        check_function('conv', conv, 'the input and output channels', channels, channels)
+        layer = conv(channels, channels)
     if not isinstance(layer, Module):
         raise ValueError(f"'conv' must be a function that returns a layer (got {layer!r} from it)")
     _check_edge_channels(layer, edge_channels)
@@ -109,9 +109,12 @@ def _named_conv(
     norm: str | None,
 ) -> Module:
     if conv not in CONVS:
+        hint = nearest_name(conv, CONVS)
+        if conv in pyg.conv.__all__:
+            hint = f'; for {conv} give a function that returns the layer'
         raise ValueError(
             "'conv' must be the name of a layer of torch_geometric.nn, a function of its input and "
-            f'output channels, or None (got {conv!r}){nearest_name(conv, CONVS)}'
+            f'output channels, or None (got {conv!r}){hint}'
         )
     if conv == 'GCNConv' and conv_kwargs.keys() <= {'bias'}:
         return SparseGCNConv(channels, channels, normalize=False, **conv_kwargs)
