@@ -87,8 +87,8 @@ torch.equal(flipped.laplacian_pe.abs(), data.laplacian_pe.abs())
 #
 # In a tree or another bipartite undirected graph, singular values come in equal pairs. The columns
 # of ``SVDEncoding`` then depend on the numbering of the nodes: the same graph in a test set gets
-# other columns if its nodes are numbered in another way. Columns of ``LaplacianPE`` depend on it in
-# graphs with symmetries alone, random walks never.
+# other columns if its nodes are numbered in another way. Columns of ``LaplacianPE`` depend on the
+# numbering only in graphs with symmetries, random walks never.
 #
 # Models take encodings of any origin, also your own: ``encodings={'random_walk_pe': 8}`` of
 # ``GraphTransformer`` names an attribute of the data and its width. The transforms of this package
