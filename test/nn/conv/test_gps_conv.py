@@ -173,6 +173,20 @@ def test_message_passing_to_another_width_is_refused():
         GPSConv(8, pyg.GCNConv(8, 4)).double()(features(), EDGES)
 
 
+def test_features_and_edges_that_the_message_passing_cannot_read_are_refused():
+    conv = GPSConv(8, pyg.GCNConv(8, 8))
+    for x, message in (
+        (torch.ones(10, 4), r"'x' must have shape \[N, 8\] \(got \(10, 4\)\)"),
+        (torch.ones(10, 8).long(), r"'x' must have the dtype of the parameters, torch\.float32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            conv(x, EDGES)
+    with pytest.raises(
+        ValueError, match=r"'edge_index' must be given; for attention .* layer with conv=None$"
+    ):
+        conv(torch.ones(10, 8))
+
+
 def test_reset_gives_the_parameters_of_a_new_layer():
     for name in ('kernel', 'multihead', None):
         torch.manual_seed(0)

@@ -13,10 +13,11 @@ from torch_geometric_lgt.functional.segment import check_batch, count_graphs
 from torch_geometric_lgt.nn._layers.activation import make_activation
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_index,
+    check_features,
     check_heads,
     check_output,
     check_sizes,
-    check_tensor,
+    require_edges,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import remove_parts
 from torch_geometric_lgt.nn.conv._gps_attention import (
@@ -129,8 +130,11 @@ class GPSConv(PyGGPSConv):
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
         super().__init__(channels, conv, 1, dropout, cast(Any, activation), None, norm, norm_kwargs)
         # the arguments of conv that tell the graphs of a batch apart
-        known = () if conv is None else inspect.signature(conv.forward).parameters
+        known = {} if conv is None else inspect.signature(conv.forward).parameters
         self.graph_arguments = [name for name in ('batch', 'batch_size') if name in known]
+        edges = known.get('edge_index')
+        is_required = edges is not None and edges.default is edges.empty
+        self.needs_edges = is_required and isinstance(conv, MessagePassing)
         self.heads = heads
         self.attn_type = type(attn_type).__name__ if isinstance(attn_type, Module) else attn_type
         if attention is None:
@@ -177,12 +181,13 @@ class GPSConv(PyGGPSConv):
         Raises:
             TypeError: If :obj:`x` is no tensor, such as a pair of features, or
                 :obj:`attn_arguments` no dictionary.
-            ValueError: If ``attn_type='multihead'`` or a layer without attention gets a
-                :obj:`state` or :obj:`attn_arguments`, or these do not fit the attention. If
-                :obj:`conv` or the attention returns another number of channels.
+            ValueError: If :obj:`x` has another width, dtype or device than the layer, or
+                :obj:`conv` needs edges and gets none. If ``attn_type='multihead'`` or a layer
+                without attention gets a :obj:`state` or :obj:`attn_arguments`, or these do not fit
+                the attention. If :obj:`conv` or the attention returns another number of channels.
         """
         batch_size = count_graphs(batch, batch_size, state)
-        check_tensor(x)
+        check_features(x, self.mlp, self.channels)
         if batch is not None:
             check_batch(batch, x.size(0), x.device)
         graphs = {'batch': batch, 'batch_size': batch_size}
@@ -191,6 +196,8 @@ class GPSConv(PyGGPSConv):
         if self.conv is None:
             check_edge_index(edge_index)
         else:
+            if self.needs_edges:
+                require_edges(edge_index, 'for attention alone make the layer with conv=None')
             local = self.conv(x, edge_index, **kwargs)
             check_output('conv', self.conv, local, self.channels, 'channels')
         if attn_arguments is not None and not isinstance(attn_arguments, dict):
