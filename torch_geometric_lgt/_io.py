@@ -102,8 +102,8 @@ def write_atomically(path: str | os.PathLike, content: bytes | Iterable[Any]) ->
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
-        is_unnamed = isinstance(error, OSError) and error.filename in (None, str(name))
-        if is_unnamed and error.errno is not None:
+        names = None, str(name)
+        if isinstance(error, OSError) and error.errno is not None and error.filename in names:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     if os.name == 'posix':
