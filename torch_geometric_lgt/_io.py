@@ -40,7 +40,7 @@ class Tensors(dict[str, Tensor]):
     r"""Stores the tensors of a file by name. Reading a missing name raises a ValueError with the
     path of the file."""
 
-    def __init__(self, path: str | os.PathLike, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, path: str | os.PathLike[str], tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
         self.path = path
 
@@ -51,7 +51,7 @@ class Tensors(dict[str, Tensor]):
         )
 
 
-def open_regular(path: str | os.PathLike, mode: Literal['rb', 'r+b'] = 'rb') -> FileIO:
+def open_regular(path: str | os.PathLike[str], mode: Literal['rb', 'r+b'] = 'rb') -> FileIO:
     r"""Opens an existing regular file in binary mode, without waiting for the other end of a pipe.
     For writing (``'r+b'``), the file must not be a link.
 
@@ -82,7 +82,7 @@ def open_regular(path: str | os.PathLike, mode: Literal['rb', 'r+b'] = 'rb') -> 
     return file
 
 
-def write_atomically(path: str | os.PathLike, content: bytes | Iterable[Any]) -> None:
+def write_atomically(path: str | os.PathLike[str], content: bytes | Iterable[Any]) -> None:
     r"""Writes :obj:`content`, bytes or an iterable of pieces in bytes, to a file. If the process is
     killed, :obj:`path` has either its old content or all of the new content.
 
@@ -114,7 +114,7 @@ def write_atomically(path: str | os.PathLike, content: bytes | Iterable[Any]) ->
             os.close(folder)
 
 
-def allocate(path: str | os.PathLike, num_bytes: int) -> None:
+def allocate(path: str | os.PathLike[str], num_bytes: int) -> None:
     r"""Makes a new file of :obj:`num_bytes` zeros whose disk blocks are allocated, so that the file
     can be memory-mapped.
 
@@ -143,7 +143,10 @@ def allocate(path: str | os.PathLike, num_bytes: int) -> None:
 
 
 def map_array(
-    path: str | os.PathLike, dtype: str | np.dtype, shape: tuple[int, ...], mode: Literal['c', 'r+']
+    path: str | os.PathLike[str],
+    dtype: str | np.dtype,
+    shape: tuple[int, ...],
+    mode: Literal['c', 'r+'],
 ) -> np.ndarray:
     r"""Memory-maps an array of :obj:`dtype` and :obj:`shape` from a file. With mode ``'c'``,
     changes of the array do not reach the file. With ``'r+'``, changes are written to the file.
@@ -165,7 +168,7 @@ def is_unfinished(other: Path, path: Path) -> bool:
     return other.name.startswith(f'.{path.name}.') and other.suffix == '.tmp'
 
 
-def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: str) -> None:
+def write_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], kind: str) -> None:
     r"""Writes named tensors to a safetensors file, atomically, with :obj:`kind`, a format version
     and a checksum as metadata. :obj:`kind` is the name of the content, which :meth:`read_tensors`
     compares. Tensors are written in chunks, so that mapped ones need not fit into memory."""
@@ -193,7 +196,9 @@ def _safetensors(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Ite
         yield from _byte_pieces(tensors[name])
 
 
-def read_tensors(path: str | os.PathLike, kind: str, mapped: bool = False) -> dict[str, Tensor]:
+def read_tensors(
+    path: str | os.PathLike[str], kind: str, mapped: bool = False
+) -> dict[str, Tensor]:
     r"""Reads a file of :meth:`write_tensors` into memory and returns its tensors by name.
 
     Later changes of the file do not change the tensors. Nothing is unpickled. With :obj:`mapped`,
@@ -233,7 +238,7 @@ def read_tensors(path: str | os.PathLike, kind: str, mapped: bool = False) -> di
 
 
 def cached_tensors(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     kind: str,
     build: Callable[[], dict[str, Tensor]],
     expected: Mapping[str, tuple[torch.dtype, tuple[int, ...]]] = MappingProxyType({}),

@@ -231,7 +231,9 @@ def _require_finite(what: str, *values: Any) -> None:
                 )
 
 
-def check_fresh(data: Data | HeteroData, transforms: Callable | Sequence[Callable]) -> None:
+def check_fresh(
+    data: Data | HeteroData, transforms: Callable[..., Any] | Sequence[Callable[..., Any]]
+) -> None:
     r"""Checks that the attributes that transforms added to a graph still fit the graph, by applying
     the transforms to a copy again.
 

@@ -36,7 +36,7 @@ class GeneratedDataset(InMemoryDataset):
 
     def __init__(
         self,
-        root: str | os.PathLike,
+        root: str | os.PathLike[str],
         name: str,
         split: str,
         num_graphs: int | None,

@@ -94,7 +94,7 @@ class InteractionDataset(InMemoryDataset):
 
     def __init__(
         self,
-        root: str | os.PathLike,
+        root: str | os.PathLike[str],
         name: str,
         split: str | None = None,
         ratios: tuple[float, float, float] = (0.8, 0.1, 0.1),

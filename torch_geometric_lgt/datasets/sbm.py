@@ -67,7 +67,7 @@ class SBMDataset(GeneratedDataset):
 
     def __init__(
         self,
-        root: str | os.PathLike,
+        root: str | os.PathLike[str],
         name: str,
         split: str = 'train',
         num_graphs: int | None = None,

@@ -71,7 +71,7 @@ class TSPDataset(GeneratedDataset):
 
     def __init__(
         self,
-        root: str | os.PathLike,
+        root: str | os.PathLike[str],
         split: str = 'train',
         num_graphs: int | None = None,
         seed: int = 0,

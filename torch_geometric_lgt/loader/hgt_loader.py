@@ -56,7 +56,7 @@ class HGTLoader(SeedLoader, NodeLoader):
         data: HeteroData,
         num_samples: list[int] | dict[str, list[int]],
         input_nodes: Any,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         workers = kwargs.get('num_workers', 0) > 0
         kwargs.pop('is_sorted', None)

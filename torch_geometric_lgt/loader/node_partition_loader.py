@@ -78,7 +78,7 @@ class NodePartitionLoader(DataLoader):
         *,
         input_nodes: Tensor | None = None,
         equal_sizes: bool = True,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         if not isinstance(data, Data) or data.edge_index is None:
             raise ValueError(

@@ -12,7 +12,7 @@ from torch_geometric_lgt._io import cached_tensors
 
 
 def cached(
-    cache_dir: str | os.PathLike | None,
+    cache_dir: str | os.PathLike[str] | None,
     name: str,
     *,
     parts: Sequence[Any],

@@ -91,7 +91,7 @@ class JaccardScores(BaseTransform):
         num_hashes: int | None = None,
         generator: torch.Generator | None = None,
         edge_type: EdgeType | None = None,
-        cache_dir: str | os.PathLike | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         check_neighbors(neighbors)
         if num_hashes is not None:

@@ -122,7 +122,7 @@ class LaplacianPE(BaseTransform):
         k: int,
         normalization: str = 'sym',
         attr_name: str | None = 'laplacian_pe',
-        cache_dir: str | os.PathLike | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
         edge_type: EdgeType | None = None,
     ) -> None:
         check_whole('k', k, 1)

@@ -111,7 +111,7 @@ class SVDEncoding(BaseTransform):
         k: int,
         attr_name: str | None = 'svd_pe',
         normalize: bool = False,
-        cache_dir: str | os.PathLike | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
         edge_type: EdgeType | None = None,
     ) -> None:
         check_whole('k', k, 1)

@@ -35,7 +35,7 @@ def _png(figure: Any) -> bytes:
     return content.getvalue()
 
 
-def check_path(path: str | os.PathLike | None) -> None:
+def check_path(path: str | os.PathLike[str] | None) -> None:
     r"""Raises a ValueError unless :obj:`path` is :obj:`None` or ends in ``.png``."""
     if path is not None and Path(path).suffix.lower() != '.png':
         raise ValueError(
@@ -44,7 +44,7 @@ def check_path(path: str | os.PathLike | None) -> None:
         )
 
 
-def saved(figure: Any, path: str | os.PathLike | None) -> Any:
+def saved(figure: Any, path: str | os.PathLike[str] | None) -> Any:
     r"""Writes a figure to :obj:`path` as PNG, atomically, unless it is :obj:`None`, and returns the
     figure."""
     if path is not None:

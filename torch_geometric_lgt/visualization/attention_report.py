@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def plot_attention_report(
-    report: AttentionReport, path: str | os.PathLike | None = None, title: str | None = None
+    report: AttentionReport, path: str | os.PathLike[str] | None = None, title: str | None = None
 ) -> 'Figure':
     r"""Plots three measures of a report against the layers: ``others``, ``beyond mean`` and
     ``entropy``.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def plot_latent_structure(
     model: torch.nn.Module,
     data: Data,
-    path: str | os.PathLike | None = None,
+    path: str | os.PathLike[str] | None = None,
     layer: int = -1,
     num_rows: int = 256,
     num_edges: int = 400,

@@ -449,7 +449,7 @@ class AttentionState:
             samples=int(state['samples']),
         )
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         r"""Writes the state to a safetensors file with the version of the format and a checksum,
         atomically. :meth:`load` reads the file.
 
@@ -471,7 +471,7 @@ class AttentionState:
         write_tensors(path, self.state_dict(), 'attention_state')
 
     @classmethod
-    def load(cls, path: str | os.PathLike) -> 'AttentionState':
+    def load(cls, path: str | os.PathLike[str]) -> 'AttentionState':
         r"""Reads the state from a file that :meth:`save` wrote, without unpickling anything. Its
         tensors are on the CPU.
 

@@ -1,7 +1,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -9,15 +9,16 @@ from torch_geometric_lgt.nn.models._fx import check_not_traced
 
 CPU_MESSAGE = "can't allocate memory"
 BATCHES = 'train on the batches of NeighborLoader or NodePartitionLoader'
+Forward = TypeVar('Forward', bound=Callable[..., Any])
 
 
-def with_advice(training: str = BATCHES) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def with_advice(training: str = BATCHES) -> Callable[[Forward], Forward]:
     r"""Decorates :meth:`forward` of a model: re-raises an out-of-memory error with advice. The text
     :obj:`training` says how to train with less memory. Compiled code runs the method itself.
 
     ``torch.fx`` cannot trace the decorated method, which raises a ValueError then."""
 
-    def decorate(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(forward: Forward) -> Forward:
         @functools.wraps(forward)
         def run(self: Any, *args: Any, **kwargs: Any) -> Any:
             check_not_traced(self, args)
@@ -39,7 +40,7 @@ def with_advice(training: str = BATCHES) -> Callable[[Callable[..., Any]], Calla
         method.__code__ = method.__code__.replace(co_name=forward.__qualname__)
         del run.__wrapped__  # torch.fx reads the code of what is wrapped
         method.__signature__ = inspect.signature(forward)
-        return run
+        return method
 
     return decorate
 

@@ -1,5 +1,6 @@
 # N = U + I nodes (U users, I items), P pairs, D embedding size.
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -217,7 +218,7 @@ class Recommender(Module):
             best = rank(scores, factor, users, history, k, ordered=sorted, batch_size=batch_size)
             return items[best]
 
-    def link_pred_loss(self, pred: Tensor, edge_label: Tensor, **kwargs) -> Tensor:
+    def link_pred_loss(self, pred: Tensor, edge_label: Tensor, **kwargs: Any) -> Tensor:
         r"""Computes the binary cross entropy of scores :obj:`pred` ``[P]`` (logits, before the
         sigmoid) and labels :obj:`edge_label` ``[P]``, averaged over the pairs.
 

@@ -135,7 +135,7 @@ class AttentionMemory:
             state.num_left_out = nodes.numel()
         return self._marked(rest)
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         r"""Writes the memory to a safetensors file with a version and a checksum, atomically.
 
         The file contains the inputs, states and noise of all layers, and the parameters with which
@@ -162,7 +162,7 @@ class AttentionMemory:
         write_memory(path, self.convs, self.inputs, self._noise, self.states)
 
     @classmethod
-    def load(cls, path: str | os.PathLike, model: Module) -> 'AttentionMemory':
+    def load(cls, path: str | os.PathLike[str], model: Module) -> 'AttentionMemory':
         r"""Reads a memory from a file that :meth:`save` wrote, without unpickling anything.
 
         The memory keeps the parameters with which it was built. The present parameters of

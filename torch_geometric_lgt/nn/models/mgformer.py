@@ -185,10 +185,10 @@ class MGFormer(Recommender):
     def from_data(
         cls,
         data: HeteroData,
-        *args,
+        *args: Any,
         attr_name: str = 'svd_pe',
         user_type: str | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> 'MGFormer':
         r"""Creates the model for :obj:`data`, which has two node types: users and items.
 

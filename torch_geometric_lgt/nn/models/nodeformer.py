@@ -1,4 +1,6 @@
 # N nodes, D hidden channels, H heads, L layers.
+from typing import Literal, overload
+
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
@@ -185,6 +187,38 @@ class NodeFormer(Backbone):
         r"""Tells whether layers read the degrees of the whole graph, as sums of values do and sums
         of outputs do not."""
         return self.uses_edges and self.takes_pairs
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Edges,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        degree: Degree = None,
+        states: States = None,
+        num_keys: int | None = None,
+        process_group: ProcessGroup | None = None,
+        return_edge_loss: Literal[False] = False,
+        edge_weight: Tensor | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Edges,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        degree: Degree = None,
+        states: States = None,
+        num_keys: int | None = None,
+        process_group: ProcessGroup | None = None,
+        return_edge_loss: Literal[True],
+        edge_weight: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
 
     @with_advice()
     def forward(

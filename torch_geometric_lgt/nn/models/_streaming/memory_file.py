@@ -22,7 +22,7 @@ ADVICE = 'pass the model of the memory, or build the memory again'
 
 
 def write_memory(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     convs: Any,
     inputs: list[Tensor],
     noise: list[Tensor | None],
@@ -41,7 +41,7 @@ def write_memory(
 
 
 def read_memory(
-    path: str | os.PathLike, convs: Any
+    path: str | os.PathLike[str], convs: Any
 ) -> tuple[list[Tensor], list[Tensor | None], list[AttentionState]]:
     r"""Reads a file of :meth:`write_memory`: copies parameters and buffers to the layers
     :obj:`convs`, and returns the inputs, the noise and the states.
@@ -90,7 +90,7 @@ def _settings(convs: ModuleList) -> dict[str, str]:
     return {name: settings[name] for name in settings if '._' not in name}
 
 
-def _check_settings(settings: Tensor, convs: ModuleList, path: str | os.PathLike) -> None:
+def _check_settings(settings: Tensor, convs: ModuleList, path: str | os.PathLike[str]) -> None:
     r"""Raises a ValueError that names the first differences unless the layers :obj:`convs` have the
     :obj:`settings` (bytes of JSON) in the file :obj:`path`."""
     ours = _settings(convs)
