@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -25,13 +26,13 @@ CASES = {
         "'softmax', 'tempered'",
     ),
     'relational_input': (
-        lambda v: nn.KernelAttentionConv(4, 8, relational_order=1, relational_input=v),
+        lambda v: nn.KernelAttentionConv(4, 8, relational_input=v),
         'values',
         'value',
         "'value', 'output'",
     ),
     'relational_weight': (
-        lambda v: nn.KernelAttentionConv(4, 8, relational_order=1, relational_weight=v),
+        lambda v: nn.KernelAttentionConv(4, 8, relational_weight=v),
         'Sigmoid',
         'sigmoid',
         "'sigmoid', 'identity'",
@@ -160,3 +161,38 @@ def test_the_message_says_how_to_leave_out_an_activation():
 def test_a_class_in_the_place_of_an_activation():
     with pytest.raises(ValueError, match=r"'act' must be a name or a module, such as ReLU\(\)"):
         nn.GPSConv(8, None, act=torch.nn.ReLU)
+
+
+@pytest.mark.parametrize('kernel', [None, 3, ('softmax',)])
+def test_kernels_that_are_no_names(kernel):
+    got = re.escape(repr(kernel))
+    with pytest.raises(ValueError, match=f"^'kernel' must be one or two of .* \\(got {got}\\)$"):
+        nn.JaccardSubtractorConv(4, 8, kernel=kernel)
+
+
+NUMBERS = {
+    'temperature': lambda v: nn.KernelAttentionConv(4, 8, temperature=v),
+    'scale': lambda v: nn.KernelAttentionConv(4, 8, scale=v),
+    'power': lambda v: nn.FeatureMap('focused', 4, power=v),
+    'graph_weight': lambda v: nn.DIFFormerConv(4, 8, graph_weight=v),
+    'tau': lambda v: nn.DIFFormer(4, 8, 2, tau=v),
+    'alpha': lambda v: nn.SGFormer(4, 8, 2, alpha=v),
+    'beta': lambda v: nn.SGFormer(4, 8, 2, beta=v),
+    'gnn_dropout': lambda v: nn.SGFormer(4, 8, 2, gnn_dropout=v),
+    'encoding_scale': lambda v: nn.MGFormer(1, 1, encoding_scale=v),
+    'dropout': lambda v: nn.GPSConv(8, None, dropout=v),
+    'input_dropout': lambda v: nn.GraphTransformer(4, 8, 2, num_layers=1, input_dropout=v),
+}
+
+
+@pytest.mark.parametrize('name', NUMBERS)
+def test_texts_in_the_place_of_numbers(name):
+    """A command line without ``type=float`` gives texts."""
+    with pytest.raises(ValueError, match=rf"^'{name}' must be a number \(got '1\.0'\)$"):
+        NUMBERS[name]('1.0')
+
+
+@pytest.mark.parametrize('number', [1, np.float32(0.5), torch.tensor(0.5)])
+def test_numbers(number):
+    assert nn.DIFFormerConv(4, 8, graph_weight=number).graph_weight == number
+    assert nn.KernelAttentionConv(4, 8, temperature=number).temperature == number

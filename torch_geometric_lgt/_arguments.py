@@ -3,6 +3,7 @@ import inspect
 import operator
 import reprlib
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,16 @@ def check_function(name: str, function: Any, of: str, *arguments: Any) -> None:
     except TypeError as error:
         shown = getattr(function, '__name__', reprlib.repr(function))
         raise ValueError(f"'{name}' must be a function of {of} (got {shown}: {error})") from error
+
+
+def check_number(name: str, value: Any) -> None:
+    r"""Checks that the argument called :obj:`name` is a real number of Python, NumPy or PyTorch.
+
+    Raises:
+        ValueError: If :obj:`value` is anything else, such as a text or :obj:`None`.
+    """
+    if not isinstance(value, Real) and not (isinstance(value, Tensor) and value.numel() == 1):
+        raise ValueError(f"'{name}' must be a number (got {reprlib.repr(value)})")
 
 
 def check_flags(**flags: bool) -> None:

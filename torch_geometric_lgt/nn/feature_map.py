@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from torch_geometric_lgt._arguments import check_choice, check_whole
+from torch_geometric_lgt._arguments import check_choice, check_number, check_whole
 from torch_geometric_lgt.functional.feature_maps import MAPS, Map
 from torch_geometric_lgt.functional.projections import gaussian_projection
 
@@ -104,6 +104,7 @@ class FeatureMap(torch.nn.Module):
             )
         if num_features is not None:
             check_whole('num_features', num_features, 1)
+        check_number('power', power)
         if not power >= 1:
             raise ValueError(f"'power' must be at least 1 (got {power})")
         self.kind, self.channels, self.power, self.heads = kind, channels, power, heads

@@ -8,7 +8,7 @@ from torch.nn import Linear
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch_geometric.data import HeteroData
 
-from torch_geometric_lgt._arguments import check_whole, is_whole
+from torch_geometric_lgt._arguments import check_number, check_whole, is_whole
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_shape, check_edge_type
 from torch_geometric_lgt.nn._layers.linear_parts import reference
@@ -33,6 +33,7 @@ def check_rates(**rates: float) -> None:
     r"""Raises a ValueError unless each keyword, a dropout probability, is at least 0 and below
     1."""
     for name, rate in rates.items():
+        check_number(name, rate)
         if not 0 <= rate < 1:
             raise ValueError(f"'{name}' must be at least 0 and below 1 (got {rate})")
 

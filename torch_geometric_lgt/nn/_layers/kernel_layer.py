@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import Linear
 
+from torch_geometric_lgt._arguments import check_number
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.kernel import attend, folded, node_pair
 from torch_geometric_lgt.functional.attention.scores import attention_scores
@@ -50,6 +51,7 @@ class KernelLayer(AttentionLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(in_channels, out_channels, heads=heads, **kwargs)
+        check_number('temperature', temperature)
         if not TINY_TEMPERATURE <= temperature < math.inf:
             raise ValueError(
                 f"'temperature' must be positive and finite, at least {TINY_TEMPERATURE} (got "
@@ -79,6 +81,8 @@ class KernelLayer(AttentionLayer):
                 f"'feature_map' must have 'heads' = {heads}, as the layer, if it is learned (got "
                 f'{phi.heads})'
             )
+        if scale is not None:
+            check_number('scale', scale)
         if scale is not None and not self._has_logits:
             raise ValueError(
                 "'scale' must be None unless 'feature_map' is 'positive', 'orthogonal', 'simplex' "

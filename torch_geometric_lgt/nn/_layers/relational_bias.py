@@ -7,7 +7,6 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import first_hop, hops, weighted_hop
@@ -33,15 +32,10 @@ class RelationalBias(torch.nn.Module):
             node is its own neighbour, and paths of fewer than :math:`p` edges count too.
         weight (str): :obj:`"sigmoid"` or :obj:`"identity"`, the function of the learned weights
             ``[P, H]``.
-
-    Raises:
-        ValueError: If :obj:`source` or :obj:`weight` is unknown.
     """
 
     def __init__(self, order: int, heads: int, source: str, weight: str) -> None:
         super().__init__()
-        check_choice('relational_input', source, ('value', 'output'))
-        check_choice('relational_weight', weight, ('sigmoid', 'identity'))
         self.order, self.source, self.kind = order, source, weight
         self.weight = Parameter(torch.empty(order, heads))
         self.neighbor_sum = NeighborSum()

@@ -57,14 +57,14 @@ def kernel_pair(kernel: str | tuple[str, str]) -> tuple[str, str]:
     Raises:
         ValueError: If there are not two kernels, or one is unknown.
     """
-    kernels = ('softmax', kernel) if isinstance(kernel, str) else tuple(kernel)
-    if len(kernels) != 2:
+    kernels = ('softmax', kernel) if isinstance(kernel, str) else kernel
+    if not isinstance(kernels, (tuple, list)) or len(kernels) != 2:
         raise ValueError(
             f"'kernel' must be one or two of {', '.join(map(repr, KERNELS))} (got {kernel!r})"
         )
     for name in kernels:
         check_choice('kernel', name, KERNELS, ', or two of them')
-    return kernels
+    return kernels[0], kernels[1]
 
 
 def query_channels(kernels: tuple[str, str], channels: int) -> int:

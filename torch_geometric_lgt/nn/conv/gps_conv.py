@@ -8,6 +8,7 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import GPSConv as PyGGPSConv
 from torch_geometric.nn import MessagePassing
 
+from torch_geometric_lgt._arguments import check_number
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.segment import check_batch, count_graphs
 from torch_geometric_lgt.nn._layers.activation import make_activation
@@ -113,6 +114,7 @@ class GPSConv(PyGGPSConv):
         attn_kwargs: dict[str, Any] | None = None,
     ) -> None:
         check_sizes(channels=channels, heads=heads)
+        check_number('dropout', dropout)
         if not (conv is None or isinstance(conv, Module)):
             raise ValueError(
                 "'conv' must be a layer, such as GCNConv(channels, channels), or None (got "

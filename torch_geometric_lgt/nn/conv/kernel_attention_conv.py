@@ -193,6 +193,8 @@ class KernelAttentionConv(KernelLayer):
             )
         check_choice('gumbel_evaluation', gumbel_evaluation, ('softmax', 'tempered'))
         self.num_gumbel_samples, self.gumbel_evaluation = num_gumbel_samples, gumbel_evaluation
+        check_choice('relational_input', relational_input, ('value', 'output'))
+        check_choice('relational_weight', relational_weight, ('sigmoid', 'identity'))
         bias_parts = relational_order, heads, relational_input, relational_weight
         self.relational_bias = RelationalBias(*bias_parts) if relational_order > 0 else None
 

@@ -39,7 +39,7 @@ class Backbone(LayerwiseModel):
         out_channels (int): Channels of the scores.
         num_layers (int): :math:`L`.
         make_conv (callable): Makes the attention layer of one step.
-        act (str): The activation.
+        act (str or torch.nn.Module): The activation.
         dropout (float): Dropout probability.
         layer_norm (bool): If :obj:`False`, nothing is normalised.
         activate_layers (bool): If :obj:`True`, attention layers end in the activation.
@@ -59,7 +59,7 @@ class Backbone(LayerwiseModel):
         num_layers: int,
         make_conv: Callable[[], Module],
         *,
-        act: str,
+        act: str | Module,
         dropout: float,
         layer_norm: bool,
         activate_layers: bool,

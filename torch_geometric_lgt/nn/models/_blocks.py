@@ -71,7 +71,7 @@ class GPSLayer(Block, GPSConv):
         attn: Module | None,
         heads: int,
         dropout: float,
-        act: str,
+        act: str | Module,
         make_norm: Callable[[], Any],
     ) -> None:
         super().__init__(channels, conv, heads, dropout, act, norm=None, attn_type=attn)
@@ -86,7 +86,9 @@ class InputLayer(Block):
 
     attn = conv = None
 
-    def __init__(self, channels: int, dropout: float, act: str, norm: Module | None) -> None:
+    def __init__(
+        self, channels: int, dropout: float, act: str | Module, norm: Module | None
+    ) -> None:
         super().__init__()
         self.channels = channels
         self.dropout = dropout
@@ -121,7 +123,7 @@ class LocalLayer(Block):
         channels: int,
         conv: Module,
         dropout: float,
-        act: str,
+        act: str | Module,
         norm: Module | None,
         has_output_norm: bool,
     ) -> None:
@@ -160,7 +162,7 @@ class GatedLayer(Block):
 
     conv = None
 
-    def __init__(self, channels: int, attn: Module, dropout: float, act: str) -> None:
+    def __init__(self, channels: int, attn: Module, dropout: float, act: str | Module) -> None:
         super().__init__()
         self.channels, self.attn = channels, attn
         self.dropout = dropout

@@ -73,7 +73,7 @@ def make_blocks(
     dropout: float,
     input_norm: bool,
     norm: str | None,
-    act: str,
+    act: str | Module,
 ) -> ModuleList:
     r"""Creates the layers of a :class:`GraphTransformer` in their order: that of the input with
     :obj:`input_norm`, those without attention, and those with attention.

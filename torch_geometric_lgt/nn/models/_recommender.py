@@ -156,6 +156,9 @@ class Recommender(Module):
                 :obj:`None`, the rule of the model)
             batch_size (int, optional): Number of users at once. (default: :obj:`None`, as many as a
                 cache holds)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, if the
+                embeddings depend on them. (default: :obj:`None`, the values of a sparse matrix,
+                else 1)
 
         Returns:
             The ids of the best nodes ``[P, k]``, one row for each of :math:`P` users. The ids of

@@ -1,7 +1,9 @@
 # N nodes, D hidden channels, H heads, L layers.
 from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch.nn import Module
 
+from torch_geometric_lgt._arguments import check_number
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
@@ -53,7 +55,8 @@ class DIFFormer(Backbone):
             before its LayerNorm. (default: :obj:`False`)
         layer_norm (bool, optional): If :obj:`False`, neither the input layer nor the steps have a
             LayerNorm; :obj:`norm` still divides queries and keys. (default: :obj:`True`)
-        act (str, optional): The activation of the input layer. (default: :obj:`"relu"`)
+        act (str or torch.nn.Module, optional): The activation of the input layer. (default:
+            :obj:`"relu"`)
         dropout (float, optional): Dropout probability of the input layer and the steps. (default:
             :obj:`0.0`)
         value_projection (bool, optional): If :obj:`True`, the values are a linear map of a layer's
@@ -92,10 +95,11 @@ class DIFFormer(Backbone):
         tau: float = 0.5,
         use_source: bool = False,
         layer_norm: bool = True,
-        act: str = 'relu',
+        act: str | Module = 'relu',
         dropout: float = 0.0,
         value_projection: bool = True,
     ) -> None:
+        check_number('tau', tau)
         if not 0 < tau <= 1:
             raise ValueError(f"'tau' must be above 0 and at most 1 (got {tau})")
 

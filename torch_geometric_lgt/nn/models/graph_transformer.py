@@ -156,7 +156,7 @@ class GraphTransformer(LayerwiseModel):
             the graphs of a batch. In a batch of one graph it makes the mean of the nodes constant:
             with ``level='graph'`` all graphs have one score there, with :obj:`aggr` :obj:`"sum"`
             all of as many nodes, and nothing is learned. (default: :obj:`"batch_norm"`)
-        act (str, optional): The activation. (default: :obj:`"relu"`)
+        act (str or torch.nn.Module, optional): The activation. (default: :obj:`"relu"`)
         aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
             nodes: by their :obj:`"mean"`, :obj:`"sum"` (or :obj:`"add"`) or :obj:`"max"`, or by a
             module that keeps the number of channels. With PyG's ``LSTMAggregation`` and
@@ -204,7 +204,7 @@ class GraphTransformer(LayerwiseModel):
         input_dropout: float = 0.0,
         input_norm: bool = False,
         norm: str | None = 'batch_norm',
-        act: str = 'relu',
+        act: str | Module = 'relu',
         aggr: str | Aggregation = 'mean',
     ) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch.nn import Linear, ModuleList
+from torch.nn import Linear, Module, ModuleList
 from torch_geometric.nn import MLP
 from torch_geometric.utils import coalesce, remove_self_loops
 
@@ -83,7 +83,7 @@ class NodeFormer(Backbone):
         jumping_knowledge (bool, optional): If :obj:`True`, the output layer reads
             :math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(L)}` concatenated, else the last one.
             (default: :obj:`False`)
-        act (str, optional): The activation. (default: :obj:`"elu"`)
+        act (str or torch.nn.Module, optional): The activation. (default: :obj:`"elu"`)
         dropout (float, optional): Dropout probability of the input layer, each layer, and between
             the linear maps of the output layer. (default: :obj:`0.0`)
         scale (float, optional): The factor of inner products in the logits, as in
@@ -133,7 +133,7 @@ class NodeFormer(Backbone):
         layer_norm: bool = True,
         activate_layers: bool = False,
         jumping_knowledge: bool = False,
-        act: str = 'elu',
+        act: str | Module = 'elu',
         dropout: float = 0.0,
         scale: float | None = None,
         num_readout_layers: int = 1,
@@ -156,6 +156,7 @@ class NodeFormer(Backbone):
 
         check_sizes(
             hidden_channels=hidden_channels,
+            heads=heads,
             num_layers=num_layers,
             num_readout_layers=num_readout_layers,
         )

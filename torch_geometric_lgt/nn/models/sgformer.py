@@ -10,7 +10,7 @@ from torch_geometric.nn import GCN
 from torch_geometric.nn.models import SGFormer as PyGSGFormer
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, check_number
 from torch_geometric_lgt.convert import from_pyg_sgformer
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.segment import count_graphs
@@ -98,8 +98,9 @@ class SGFormer(Backbone):
             :obj:`True`)
         activate_layers (bool, optional): If :obj:`True`, attention layers end in the activation.
             (default: :obj:`False`)
-        act (str, optional): The activation of the input layer, and of attention layers with
-            :obj:`activate_layers`; the default local branch has ReLU. (default: :obj:`"relu"`)
+        act (str or torch.nn.Module, optional): The activation of the input layer, and of attention
+            layers with :obj:`activate_layers`; the default local branch has ReLU. (default:
+            :obj:`"relu"`)
         dropout (float, optional): Dropout probability of the input layer and of each attention
             layer. (default: :obj:`0.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the input of a layer
@@ -149,12 +150,13 @@ class SGFormer(Backbone):
         gnn_input: str = 'hidden',
         layer_norm: bool = True,
         activate_layers: bool = False,
-        act: str = 'relu',
+        act: str | Module = 'relu',
         dropout: float = 0.0,
         value_projection: bool = True,
         gnn_use_init: bool = False,
     ) -> None:
         for name, share in (('alpha', alpha), ('beta', beta)):
+            check_number(name, share)
             if not 0 <= share <= 1:
                 raise ValueError(f"'{name}' must be from 0 to 1 (got {share})")
         check_choice('aggregate', aggregate, ('add', 'cat'))
