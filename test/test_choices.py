@@ -196,3 +196,30 @@ def test_texts_in_the_place_of_numbers(name):
 def test_numbers(number):
     assert nn.DIFFormerConv(4, 8, graph_weight=number).graph_weight == number
     assert nn.KernelAttentionConv(4, 8, temperature=number).temperature == number
+
+
+LAYER_FLAGS = ('concat', 'value_projection', 'bias')
+FLAGS = {
+    nn.KernelAttentionConv: (4, 4, LAYER_FLAGS),
+    nn.DIFFormerConv: (4, 4, ('use_graph',)),
+    nn.JaccardSubtractorConv: (4, 8, ('normalize',)),
+    nn.NodeFormer: (4, 8, 2, ('residual', 'layer_norm', 'activate_layers', 'jumping_knowledge')),
+    nn.DIFFormer: (4, 8, 2, ('use_graph', 'use_source', 'value_projection')),
+    nn.SGFormer: (4, 8, 2, ('gnn_use_init', 'value_projection')),
+    nn.LiteGT: (4, 8, 2, ('normalize', 'reduce')),
+    nn.MGFormer: (2, 3, ('residual',)),
+}
+
+
+@pytest.mark.parametrize('cls', FLAGS)
+def test_texts_in_the_place_of_flags(cls):
+    """Any text counts as true, also ``'False'`` or the next argument of a call by position."""
+    *sizes, names = FLAGS[cls]
+    for name in names:
+        with pytest.raises(ValueError, match=rf"^'{name}' must be True or False \(got 'False'\)$"):
+            cls(*sizes, **{name: 'False'})
+
+
+def test_a_feature_map_in_the_place_of_concat():
+    with pytest.raises(ValueError, match=r"^'concat' must be True or False \(got 'elu'\)$"):
+        nn.KernelAttentionConv(4, 8, 2, 'elu')

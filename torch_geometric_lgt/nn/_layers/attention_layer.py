@@ -5,6 +5,7 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
 
+from torch_geometric_lgt._arguments import check_flags
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.state_checks import check_state
 from torch_geometric_lgt.functional.inputs import LinearInput
@@ -70,6 +71,7 @@ class AttentionLayer(MessagePassing):
         self.explain = False  # explainers skip the layer, which has no messages to mask
         self.source_channels, self.target_channels = check_channels(in_channels)
         check_sizes(heads=heads, out_channels=out_channels)
+        check_flags(concat=concat, value_projection=value_projection, bias=bias)
         if concat:
             check_heads(heads, out_channels, 'out_channels')
         if not value_projection and self.source_channels != out_channels:

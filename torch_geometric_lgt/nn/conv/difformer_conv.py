@@ -1,7 +1,7 @@
 # N nodes (N_s source, N_t target), E pairs, H heads.
 from torch import Tensor
 
-from torch_geometric_lgt._arguments import check_choice, check_number
+from torch_geometric_lgt._arguments import check_choice, check_flags, check_number
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.attention.sigmoid import sigmoid_attention, sigmoid_scores
@@ -110,6 +110,7 @@ class DIFFormerConv(LinearLayer):
         position_channels: int = 0,
     ) -> None:
         check_choice('kernel', kernel, ('simple', 'sigmoid'))
+        check_flags(use_graph=use_graph)
         check_number('graph_weight', graph_weight)
         super().__init__(
             in_channels,

@@ -61,8 +61,8 @@ class GPSConv(PyGGPSConv):
         act (str or torch.nn.Module, optional): The activation of the feed-forward network.
             (default: :obj:`"relu"`)
         act_kwargs (dict, optional): Arguments of :obj:`act`. (default: :obj:`None`)
-        norm (str or callable, optional): The normalisation, or :obj:`None`. (default:
-            :obj:`"batch_norm"`)
+        norm (str, optional): The normalisation, a name of those of :mod:`torch_geometric.nn`, or
+            :obj:`None`. (default: :obj:`"batch_norm"`)
         norm_kwargs (dict, optional): Arguments of :obj:`norm`. (default: :obj:`None`)
         attn_type (str or torch.nn.Module, optional): The attention: :obj:`"kernel"`
             (:class:`~torch_geometric_lgt.nn.KernelAttentionConv`, with its default random

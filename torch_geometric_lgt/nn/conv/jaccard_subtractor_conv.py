@@ -3,6 +3,7 @@ import torch
 from torch import Tensor
 from torch.nn import Linear
 
+from torch_geometric_lgt._arguments import check_flags
 from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_weight, sorted_edges
@@ -166,6 +167,7 @@ class JaccardSubtractorConv(AttentionLayer):
     ) -> None:
         kernels = kernel_pair(kernel)
         check_sizes(heads=heads)
+        check_flags(normalize=normalize)
         if heads % 2 != 0:
             raise ValueError(f"'heads' must be even: each branch has half of them (got {heads})")
         super().__init__(in_channels, out_channels, heads=heads, concat=concat, bias=bias)

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import LayerNorm, Linear, Module, ModuleList
 from torch.nn.functional import dropout
 
+from torch_geometric_lgt._arguments import check_flags
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn._layers.activation import make_activation
 from torch_geometric_lgt.nn._layers.input_checks import (
@@ -71,6 +72,7 @@ class Backbone(LayerwiseModel):
             hidden_channels=hidden_channels, out_channels=out_channels, num_layers=num_layers
         )
         check_rates(dropout=dropout)
+        check_flags(layer_norm=layer_norm, activate_layers=activate_layers)
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.out_channels, self.num_layers = out_channels, num_layers
         self.dropout, self.activate_layers = dropout, activate_layers

@@ -3,7 +3,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.nn import Module
 
-from torch_geometric_lgt._arguments import check_number
+from torch_geometric_lgt._arguments import check_flags, check_number
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
@@ -99,6 +99,7 @@ class DIFFormer(Backbone):
         dropout: float = 0.0,
         value_projection: bool = True,
     ) -> None:
+        check_flags(use_source=use_source)
         check_number('tau', tau)
         if not 0 < tau <= 1:
             raise ValueError(f"'tau' must be above 0 and at most 1 (got {tau})")

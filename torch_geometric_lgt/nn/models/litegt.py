@@ -9,6 +9,7 @@ from torch.nn import Identity, Linear, Module, ModuleList
 from torch_geometric.nn import MLP
 from torch_geometric.nn.aggr import Aggregation
 
+from torch_geometric_lgt._arguments import check_flags
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.segment import count_graphs, segments
@@ -154,6 +155,7 @@ class LiteGT(StreamedModel):
         check_sizes(hidden_channels=hidden_channels, out_channels=out_channels)
         check_not_negative(pe_channels=pe_channels)
         check_heads(heads, hidden_channels)
+        check_flags(normalize=normalize, reduce=reduce)
         check_level(level, aggr)
         widths = [hidden_channels, *layer_widths(hidden_channels, num_layers, heads, reduce)]
         check_rates(dropout=dropout)

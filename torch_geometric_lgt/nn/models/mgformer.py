@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from torch_geometric.data import HeteroData
 from torch_geometric.nn.inits import reset
 
-from torch_geometric_lgt._arguments import check_choice, check_number, check_whole
+from torch_geometric_lgt._arguments import check_choice, check_flags, check_number, check_whole
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.state_checks import check_states
 from torch_geometric_lgt.functional.ranking import rule_bits
@@ -145,6 +145,7 @@ class MGFormer(Recommender):
         check_sizes(num_users=num_users, num_items=num_items, embedding_dim=embedding_dim)
         check_not_negative(num_layers=num_layers, max_degree=max_degree)
         check_choice('mask', mask, MASKS)
+        check_flags(residual=residual)
         if encoding_scale is not None:
             check_number('encoding_scale', encoding_scale)
         self.num_users, self.num_items, self.num_nodes = num_users, num_items, num_users + num_items

@@ -8,6 +8,7 @@ from torch.nn import Linear, Module, ModuleList
 from torch_geometric.nn import MLP
 from torch_geometric.utils import coalesce, remove_self_loops
 
+from torch_geometric_lgt._arguments import check_flags
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, sorted_edges
@@ -160,6 +161,7 @@ class NodeFormer(Backbone):
             num_layers=num_layers,
             num_readout_layers=num_readout_layers,
         )
+        check_flags(residual=residual, jumping_knowledge=jumping_knowledge)
         read_channels = hidden_channels * (num_layers + 1) if jumping_knowledge else hidden_channels
         super().__init__(
             in_channels,

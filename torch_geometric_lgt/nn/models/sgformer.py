@@ -10,7 +10,7 @@ from torch_geometric.nn import GCN
 from torch_geometric.nn.models import SGFormer as PyGSGFormer
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
-from torch_geometric_lgt._arguments import check_choice, check_number
+from torch_geometric_lgt._arguments import check_choice, check_flags, check_number
 from torch_geometric_lgt.convert import from_pyg_sgformer
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.segment import count_graphs
@@ -159,6 +159,7 @@ class SGFormer(Backbone):
             check_number(name, share)
             if not 0 <= share <= 1:
                 raise ValueError(f"'{name}' must be from 0 to 1 (got {share})")
+        check_flags(gnn_use_init=gnn_use_init)
         check_choice('aggregate', aggregate, ('add', 'cat'))
         check_choice('gnn_input', gnn_input, ('hidden', 'input'))
         check_choice('gnn_residual', gnn_residual, (False, True, 'initial'))
