@@ -14,6 +14,7 @@ from torch_geometric_lgt.functional import AttentionState, sorted_edges
 from torch_geometric_lgt.nn import (
     DIFFormer,
     GraphTransformer,
+    JaccardSubtractorConv,
     KernelAttentionConv,
     LiteGT,
     MGFormer,
@@ -34,6 +35,13 @@ def test_models_of_nodes(cls: type[NodeFormer | DIFFormer | SGFormer]) -> None:
 def test_edge_loss() -> None:
     out = NodeFormer(4, 8, 2).forward(X, EDGES, return_edge_loss=True)
     assert assert_type(out, tuple[Tensor, Tensor])[1].shape == ()
+
+
+def test_edge_scores() -> None:
+    conv = JaccardSubtractorConv(4, 8, kernel='subtractor', edge_channels=4)
+    assert assert_type(conv.forward(X, EDGES, edge_attr=X), Tensor).shape == (4, 8)
+    out = conv.forward(X, EDGES, edge_attr=X, return_edge_scores=True)
+    assert assert_type(out, tuple[Tensor, Tensor])[1].shape == (4, 8)
 
 
 def test_shared_edges() -> None:

@@ -1,4 +1,6 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
+from typing import Literal, overload
+
 import torch
 from torch import Tensor
 from torch.nn import Linear
@@ -188,6 +190,32 @@ class JaccardSubtractorConv(AttentionLayer):
         self.lin_edge = None
         if edge_channels > 0:
             self.lin_edge = Linear(edge_channels, channels, bias)
+
+    @overload
+    def forward(
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj | SortedEdges,
+        edge_jaccard: Tensor | None = None,
+        sampled_mask: Tensor | None = None,
+        *,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        return_edge_scores: Literal[False] = False,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj | SortedEdges,
+        edge_jaccard: Tensor | None = None,
+        sampled_mask: Tensor | None = None,
+        *,
+        edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
+        return_edge_scores: Literal[True],
+    ) -> PairTensor: ...
 
     def forward(
         self,
