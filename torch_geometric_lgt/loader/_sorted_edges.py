@@ -45,7 +45,8 @@ def pair_of_stores(data: Any) -> Any:
         return data
     parts = data if isinstance(data, tuple) else (data,)
     hint = graph_of_events(data)
-    hint = '; give one of its graphs, such as dataset[0]' if isinstance(data, Dataset) else hint
+    if isinstance(data, Dataset):
+        hint = '; give one of its graphs, such as dataset[0]'
     raise ValueError(
         "'data' must be a Data, a HeteroData, a MappedGraph or a pair of a feature store and a "
         f'graph store (got {", ".join(type(part).__name__ for part in parts)}){hint}'

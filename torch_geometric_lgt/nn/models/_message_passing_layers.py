@@ -92,8 +92,10 @@ def _check_edge_channels(layer: Module, edge_channels: int) -> None:
             f"'conv' must take features of edges with 'edge_channels' = {edge_channels}, as "
             f"'GINEConv', 'GATv2Conv' or 'ResGatedGraphConv' do (got {name_of(layer)})"
         )
+    if type(layer) not in CONVS.values():
+        return
     for name in EDGE_CHANNELS:
-        if type(layer) in CONVS.values() and getattr(layer, name, edge_channels) is None:
+        if getattr(layer, name, edge_channels) is None:
             raise ValueError(
                 f"'conv' must make {name_of(layer)} with {name}={edge_channels}, the "
                 f"'edge_channels', to read the features of edges (got {name}=None)"

@@ -96,11 +96,11 @@ class Workspace:
             )
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / LOCK
-        if not (os.path.lexists(lock) and _is_regular(lock)):
+        if not _has_lock(lock):
             try:
                 self._read_progress(folder, resume)  # before the first write to a new folder
             except (OSError, ValueError):
-                if not (os.path.lexists(lock) and _is_regular(lock)):
+                if not _has_lock(lock):
                     raise  # and no run that began meanwhile is the reason
         # any thread may drop what keeps the folder locked
         self.lock = FileLock(lock, is_singleton=True, thread_local=False)
@@ -367,6 +367,11 @@ class Workspace:
             if path.name not in kept and self._is_created(path, self.files):
                 with contextlib.suppress(PermissionError):
                     path.unlink()
+
+
+def _has_lock(lock: Path) -> bool:
+    r"""Tells whether a run has made the file :obj:`lock` that keeps its folder locked."""
+    return os.path.lexists(lock) and _is_regular(lock)
 
 
 def _is_regular(path: Path) -> bool:
