@@ -66,9 +66,10 @@ def graph(num_nodes, num_edges, is_sorted):
     return torch.randn(num_nodes, 6), edges, batch
 
 
-def check(program, example, other):
+def check(program, example, other, grad_enabled=True):
     file = io.BytesIO()
-    torch.jit.save(torch.jit.trace(program, example, check_trace=False), file)
+    with torch.set_grad_enabled(grad_enabled):
+        torch.jit.save(torch.jit.trace(program, example), file)
     file.seek(0)
     traced, results = torch.jit.load(file), []
     for call in (program, traced):
@@ -93,11 +94,13 @@ def test_a_program_serves_other_graphs(name, is_small, has_batch, constants):
     check(program, *double)
 
 
+@pytest.mark.parametrize('grad_enabled', [False, True])
 @pytest.mark.parametrize('name', WITHOUT_BATCH)
-def test_a_program_serves_other_edges(name):
+def test_a_program_serves_other_edges(name, grad_enabled):
+    """A program that was traced without gradients had none of the weights of edges."""
     program = Program(WITHOUT_BATCH[name]().eval().double(), takes_edges=True)
     example, other = graph(12, 40, is_sorted=True), graph(20, 70, is_sorted=False)
-    check(program, *((x.double(), edges) for x, edges, _ in (example, other)))
+    check(program, *((x.double(), edges) for x, edges, _ in (example, other)), grad_enabled)
 
 
 def test_what_cannot_be_traced_ends_in_an_error():

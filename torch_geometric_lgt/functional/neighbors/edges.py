@@ -260,6 +260,8 @@ def sorted_edges(
     edges, weight = weighted_edges(edge_index, num_src, num_dst, edge_weight)
     if isinstance(edge_index, SortedEdges):
         return edge_index if edge_weight is None else edge_index._replace(weight=edge_weight)
-    backward = torch.is_grad_enabled() if backward is None else backward
+    if backward is None:
+        # torch.jit.trace checks a program without gradients
+        backward = torch.is_grad_enabled() and not torch.jit.is_tracing()
     by_source = sorted_rows(edges.flip(0), num_src) if backward else None
     return SortedEdges(edges, sorted_rows(edges, num_dst), by_source, weight=weight)
