@@ -7,7 +7,12 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges, sorted_rows
-from torch_geometric_lgt.functional.tracing import is_tracing, may_read_values, to_list
+from torch_geometric_lgt.functional.tracing import (
+    is_jit_tracing,
+    is_tracing,
+    may_read_values,
+    to_list,
+)
 from torch_geometric_lgt.typing import Adj
 
 
@@ -261,7 +266,6 @@ def sorted_edges(
     if isinstance(edge_index, SortedEdges):
         return edge_index if edge_weight is None else edge_index._replace(weight=edge_weight)
     if backward is None:
-        # torch.jit.trace checks a program without gradients
-        backward = torch.is_grad_enabled() and not torch.jit.is_tracing()
+        backward = torch.is_grad_enabled() and not is_jit_tracing()
     by_source = sorted_rows(edges.flip(0), num_src) if backward else None
     return SortedEdges(edges, sorted_rows(edges, num_dst), by_source, weight=weight)

@@ -16,7 +16,7 @@ from torch_geometric_lgt.functional.neighbors.edge_rows import (
     stored_rows,
 )
 from torch_geometric_lgt.functional.neighbors.edge_sums import products, recorded_sums, sums
-from torch_geometric_lgt.functional.tracing import may_read_values
+from torch_geometric_lgt.functional.tracing import is_jit_tracing, may_read_values
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone, PairTensor
 
 
@@ -61,12 +61,11 @@ def neighbor_sum(
     """
     if isinstance(edges, SortedEdges):
         edge_index, orders = edges.edge_index, edges.orders()
-    elif torch.jit.is_tracing():  # which makes the sizes that an operator gets constants
+    elif is_jit_tracing():  # which makes the sizes that an operator gets constants
         edge_index, orders = edges, EdgeOrders(*rows_of(edges, num_targets))
     else:
         edge_index, orders = edges, EdgeOrders()
-    # torch.jit.trace checks a program without gradients
-    learned = weight.requires_grad or torch.jit.is_tracing()
+    learned = weight.requires_grad or is_jit_tracing()
     arguments = SumArguments(
         x=x,
         edge_index=edge_index,
