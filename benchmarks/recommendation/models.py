@@ -237,5 +237,7 @@ def ease(matrix: csr_array, regularization: float) -> Scores:
     inverse.diagonal().add_(regularization)
     inverse = torch.linalg.cholesky(inverse)
     inverse = torch.cholesky_inverse(inverse)
-    weight = inverse.div_(-inverse.diagonal()).fill_diagonal_(0).float().numpy()
-    return lambda part: torch.from_numpy(matrix[part.numpy()] @ weight)
+    weight = inverse.div_(-inverse.diagonal()).fill_diagonal_(0)
+    # LAPACK's columns come first in memory, and SciPy would copy them for each part
+    rows = weight.to(torch.float32, memory_format=torch.contiguous_format).numpy()
+    return lambda part: torch.from_numpy(matrix[part.numpy()] @ rows)
