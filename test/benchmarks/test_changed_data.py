@@ -18,6 +18,7 @@ from benchmarks import (
 from benchmarks.common import results, training
 from benchmarks.large_graphs.datasets import NodeTask, accuracy, random_split
 from benchmarks.large_graphs.run import graph_content
+from benchmarks.link_prediction import __main__ as link_prediction
 from benchmarks.many_graphs.settings import PRESETS
 from benchmarks.node_classification import __main__ as node_classification
 from benchmarks.node_classification import search as node_classification_search
@@ -88,6 +89,7 @@ FAMILIES = {
         graph,
         '--dataset mine.npz --model sgformer --domains batch --epochs 2 --seeds 0',
     ),
+    'link prediction': (link_prediction, graph, '--dataset mine.npz --model gcn --seeds 0'),
     'pokec': (pokec, network, '--epochs 2 --seeds 0'),
     'ogb': (ogbn_arxiv, lambda *_: None, '--epochs 2 --seeds 0'),
     'many graphs': (sbm, lambda *_: None, '--models gt --preset small --seeds 0'),

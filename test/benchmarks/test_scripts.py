@@ -298,6 +298,7 @@ LOADING = (
     'node_classification.search',
     'one_layer',
     'attention_domains',
+    'link_prediction.__main__',
     'pokec',
     'recommendation.__main__',
 )
@@ -410,6 +411,7 @@ def test_the_quickstart_prints_its_table_and_draws_its_picture(tmp_path, monkeyp
 SEEDED = [
     *(
         'attention_domains',
+        'link_prediction.__main__',
         'node_classification.__main__',
         'node_classification.search',
         'pokec',
@@ -455,6 +457,7 @@ RUNS = {
         '--seeds',
         '0',
     ],
+    'link_prediction.__main__': ['--dataset', 'digits', '--seeds', '0'],
     'recommendation.__main__': ['--model', 'itemknn'],
     'sbm': [],
 }

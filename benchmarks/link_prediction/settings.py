@@ -1,0 +1,24 @@
+r"""Defines the models of the link prediction benchmark and their settings."""
+
+from typing import Any
+
+from benchmarks.common.attentions import GRAPH_TRANSFORMER
+from benchmarks.node_classification.settings import OPTIONS
+
+HEURISTIC = 'adamic-adar'
+ENCODERS = (GRAPH_TRANSFORMER, 'sgformer', 'difformer', 'nodeformer', 'gcn', 'gat', 'sage', 'mlp')
+TRAINING = {'epochs': 1000, 'patience': 10, 'every': 10, 'lr': 0.01, 'channels': 64}
+# What differs from the options of node classification: many layers and a gate are worse here.
+LINK_OPTIONS = {GRAPH_TRANSFORMER: {'num_layers': 2, 'num_local_layers': 0, 'gate': False}}
+CONTROLS: dict[str, dict[str, dict[str, Any]]] = {
+    GRAPH_TRANSFORMER: {name: {'attention': name} for name in ('mean', 'no-attention')},
+    'sgformer': {'no-attention': {'beta': 0.0}},
+}
+
+
+def make_config(model: str, control: str | None) -> dict[str, Any]:
+    r"""Returns the settings of a run."""
+    if model == HEURISTIC:
+        return {}
+    changes = CONTROLS[model][control] if control else {}
+    return {**TRAINING, 'options': OPTIONS[model] | LINK_OPTIONS.get(model, {}) | changes}
