@@ -131,6 +131,9 @@ def alignment_uniformity(
     ``paper``     1          1: the sum           MGFormer, Eq. 13
     ============  =========  ===================  ================
 
+    With either variant rows are scaled to length 1, and a row makes no pair with itself, as in
+    DirectAU's code. Eq. 13 says neither.
+
     Args:
         x (torch.Tensor): ``[P, D]``, embeddings of users.
         y (torch.Tensor): ``[P, D]``, the embedding of one item of each user.

@@ -21,9 +21,9 @@ def gaussian_projection(
     .. math::
         \mathbf{W} = \mathbf{D} \mathbf{S} \mathbf{R}.
 
-    :math:`\mathbf{R}` is a random rotation (Haar measure) and :math:`\mathbf{D}` is diagonal with
-    :math:`D_{ii} \sim \chi_C`. For :obj:`"orthogonal"` :math:`\mathbf{S}` is the identity
-    (`"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_). For
+    :math:`\mathbf{R}` is a random orthogonal matrix (Haar measure) and :math:`\mathbf{D}` is
+    diagonal with :math:`D_{ii} \sim \chi_C`. For :obj:`"orthogonal"` :math:`\mathbf{S}` is the
+    identity (`"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_). For
     :obj:`"simplex"` the rows of :math:`\mathbf{S}` are the vertices of a regular simplex: unit
     vectors with pairwise inner products :math:`-1/(C-1)` (Eq. 7 of `"Masked Graph Transformer for
     Large-Scale Recommendation" <https://arxiv.org/abs/2405.04028>`_). The last block may have fewer

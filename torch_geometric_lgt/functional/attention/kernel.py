@@ -54,8 +54,8 @@ def kernel_attention(
     with a separable mask :math:`M_{ij} = \sum_r a_r(i) b_r(j)` of rank :math:`R` (Eq. 12). Without
     :obj:`query_mask` and :obj:`key_mask`, :math:`M_{ij} = 1`.
 
-    Differs from the paper: nothing is added to :math:`\phi` or to the denominator; a row whose
-    denominator is 0 gives 0.
+    As in the paper, nothing is added to :math:`\phi` or to the denominator. A row whose denominator
+    is 0 gives 0.
 
     With :obj:`key_noise`, log-weights :math:`\gamma_{jk}` of the keys, the result is the mean of
     :math:`K` such attentions, each with :math:`b(j) = \exp(\gamma_{jk})`. With :math:`\gamma_{jk} =

@@ -31,6 +31,7 @@ class AdjacencyMaskedAttention(KernelLayer):
     study. The mask entry :math:`w_{ij}` of an edge is its weight, 1 by default, and repeated edges
     count repeatedly. The paper does not say whether a node is a neighbour of itself; the layer adds
     no self loops. A node gets 0 if its denominator is 0, such as a node without an incoming edge.
+    Differs from the paper: queries and keys have biases.
 
     Args:
         channels (int): Size :math:`F` of each input and output sample.

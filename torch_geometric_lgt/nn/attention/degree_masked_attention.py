@@ -45,8 +45,9 @@ class DegreeMaskedAttention(KernelLayer):
     learned embedding of the degree :math:`d`. The vector :math:`\mathbf{w}` and :math:`b` are
     learned, too, and :math:`\sigma` is the sigmoid; all heads share the mask. Queries and keys are
     learned linear maps of the features, split among the heads. The sine of a sum splits into two
-    products, so the mask is separable with rank 2. Differs from the paper: nothing is added to
-    :math:`\phi` or to the denominator.
+    products, so the mask is separable with rank 2. As in the paper, nothing is added to
+    :math:`\phi` or to the denominator; an output whose denominator is 0 is 0. Differs from the
+    paper: queries and keys have biases.
 
     The degree of a node is its number of distinct neighbours along edges in either direction, as
     :class:`~torch_geometric_lgt.transforms.NodeDegree` counts it.

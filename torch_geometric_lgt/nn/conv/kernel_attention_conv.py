@@ -75,10 +75,12 @@ class KernelAttentionConv(KernelLayer):
     have weights, which are then the entries of :math:`\mathbf{A}_1`; repeated edges have their mean
     weight. The diagonal in the first sum stays 1.
 
-    Differs from the papers: no constant is added to :math:`\phi`. Exponentials of keys are
+    As in the formulas of the papers, no constant is added to :math:`\phi`. Exponentials of keys are
     divided by a maximum per graph, head and feature, and those of queries are multiplied by it,
-    which does not change the result. Differs from NodeFormer's
-    code, which takes the fourth power of the adjacency matrix as its third order.
+    which does not change the result. Differs from NodeFormer's code, which adds 1e-6 to the
+    exponentials and takes the fourth power of the adjacency matrix as its third order. Differs from
+    MGFormer's paper, where the values are the inputs (``value_projection=False`` here, Eq. 5) and
+    queries and keys have no biases (``bias=False``).
 
     Args:
         in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
