@@ -20,6 +20,24 @@ def test_steps_by_hand(tau, use_source):
     torch.testing.assert_close(model(x, EDGES), model.lin_out(z))
 
 
+def test_step_of_the_paper():
+    options = {'use_graph': False, 'layer_norm': False, 'value_projection': False}
+    model = DIFFormer(6, 4, 3, tau=0.3, act='tanh', **options).double()
+    with torch.no_grad():
+        for conv in model.convs:  # the paper has no maps of queries and keys
+            for lin in (conv.lin_query, conv.lin_key):
+                lin.weight.copy_(torch.eye(4))
+                lin.bias.zero_()
+    x = torch.randn(8, 6, dtype=torch.float64)
+    z = model.lin_in(x).tanh()
+    for _ in model.convs:
+        unit = z / z.norm(dim=1, keepdim=True)
+        weight = 1 + unit @ unit.t()
+        weight = weight / weight.sum(1, keepdim=True)
+        z = (1 - 0.3) * z + 0.3 * weight @ z
+    torch.testing.assert_close(model(x, None), model.lin_out(z))
+
+
 def test_options_reach_the_layers():
     model = DIFFormer(6, 4, 3, 1, 2, 'sigmoid', 'frobenius', graph_weight=0.5)
     assert (

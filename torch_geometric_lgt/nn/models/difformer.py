@@ -29,6 +29,11 @@ class DIFFormer(Backbone):
     activation. Dropout follows the input layer and each step. The scores are a linear map of the
     last :math:`\mathbf{Z}^{(l)}`.
 
+    The paper's step :math:`(1 - \tau) \, \mathbf{z}_i + \tau \sum_j S_{ij} \mathbf{z}_j` is that of
+    ``use_graph=False``, ``layer_norm=False`` and ``value_projection=False``, but for the learned
+    maps of queries and keys. The input layer, these maps and the LayerNorm are as in the authors'
+    code.
+
     Repeated edges count repeatedly. Differs from the authors' code in five points. Each query and
     key is divided by its own length, unless ``norm='frobenius'``. With several heads a Frobenius
     norm is that of one head, not of all heads together. :obj:`hidden_channels` is split among the

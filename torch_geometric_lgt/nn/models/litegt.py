@@ -54,7 +54,9 @@ class LiteGT(StreamedModel):
     map.
 
     Differs from the text of the paper, where the last two layers have a quarter of the channels.
-    The parameter counts of its Table 4 and the authors' code have three tenths, 24 of 80.
+    The parameter counts of its Table 4 and the authors' code have three tenths, 24 of 80. The
+    weights of a Jaccard or subtractor branch are divided by their sum, as in the authors' code;
+    ``normalize=False`` is the paper's form (Eq. 7 and 8).
 
     With :obj:`edge_channels`, edges have hidden features :math:`\mathbf{e}_{ij}`. A layer first
     computes the scores :math:`\mathbf{s}_{ij}` of an edge, a number for each channel of the

@@ -40,12 +40,18 @@ class NodeFormer(Backbone):
 
     Differs from the authors' code: random projections are drawn once instead of from a seed that
     the data determine. Graphs of a batch do not attend to each other, and weights are computed in
-    the log domain. Logits in the edge loss are not divided by :math:`\tau`, as in the paper.
+    the log domain, without a constant beside the exponentials. Evaluation has no :math:`\tau`
+    unless ``gumbel_evaluation='tempered'``. The third order of the relational bias reaches three
+    hops, not four. In the edge loss logits are not divided by :math:`\tau`, and the sum is divided
+    by the number of nodes, not of edges, both as in the paper.
 
-    Differs from the paper, as the authors' code does: logits are divided by :math:`\sqrt{C}`, and
+    Differs from the paper, as the authors' code does. Its Algorithm 1 begins with
+    :math:`\mathbf{Z}^{(0)} = \mathbf{X}` and has neither :math:`\mathbf{W}_O` nor residuals nor
+    LayerNorm. Here logits are divided by :math:`\sqrt{C}`, the relational bias sums the values, and
     the output layer is a linear map of the last :math:`\mathbf{Z}^{(l)}`. With ``scale=1`` logits
     before the division by :math:`\tau` are :math:`\mathbf{q}_i^{\top} \mathbf{k}_j`, as in the
-    paper (Theorem 2). With ``jumping_knowledge=True`` and ``num_readout_layers=2`` the scores are
+    paper (Theorem 2), and with ``relational_input='output'`` its bias is used. With
+    ``jumping_knowledge=True`` and ``num_readout_layers=2`` the scores are
     :math:`\mathrm{MLP}(\{\mathbf{Z}^{(l)}\}_{l=0}^{L})`, the output of its Algorithm 1.
 
     Args:
