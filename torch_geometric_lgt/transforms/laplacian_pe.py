@@ -76,9 +76,10 @@ class LaplacianPE(BaseTransform):
     Otherwise a solver may compute in single precision, and its result must pass the same checks.
 
     Differs from :class:`torch_geometric.transforms.AddLaplacianEigenvectorPE`, which drops one
-    column for any number of components, and flips signs at random. That transform uses edge
-    weights, computes in their precision, by default single, and fails if a graph has fewer than
-    :math:`k + 1` nodes.
+    column for any number of components, and flips signs at random. That transform uses weights,
+    directions and repetitions of edges, and its :math:`\mathbf{L}` has a 1 on the diagonal for a
+    node without edges. It computes in the precision of the weights, by default single, and fails if
+    a graph has fewer than :math:`k + 1` nodes.
 
     Args:
         k (int): Number of columns.

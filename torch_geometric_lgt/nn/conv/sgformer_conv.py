@@ -33,8 +33,9 @@ class SGFormerConv(LinearLayer):
     layer hardly attends. With ``norm='row'``, which divides each query and key by its length, this
     share does not fall with :math:`N`.
 
-    Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only
-    and averages its heads. In a batch, PyG's layer sets :math:`N` to the size of the largest graph,
+    Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only,
+    by default no biases, and averages its heads. It replaces entries of queries and keys that are
+    exactly 0 by 1e-6. In a batch, PyG's layer sets :math:`N` to the size of the largest graph,
     so that its output for a graph depends on the other graphs. This layer's output does not.
 
     Differs from the authors' code with several heads: here heads are concatenated and each has its

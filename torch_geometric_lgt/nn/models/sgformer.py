@@ -48,12 +48,12 @@ class SGFormer(Backbone):
     normalised, as in the authors' code. Each further attention layer reads the :math:`\mathbf{Z}`
     of the layer before it in place of :math:`\mathbf{Z}^{(0)}`.
 
-    Differs from :class:`torch_geometric.nn.models.SGFormer`, which has row norms in the attention,
-    a residual with fixed weights, another local branch, and logarithms of probabilities as output.
-    PyG's output for a graph also depends on the other graphs in the batch; the attention here does
-    not.
+    Differs from :class:`torch_geometric.nn.models.SGFormer`: its attention has row norms and no
+    biases, an activation follows each attention layer, and the residual has fixed weights. Its
+    local branch is another one and reads the features. Its outputs are logarithms of probabilities,
+    and those of a graph also depend on the other graphs in the batch; the attention here does not.
 
-    Differs from the authors' code: both branches read one input layer, unless
+    Differs from the authors' code: both branches read one input layer, as in the paper, unless
     ``gnn_input="input"``. With several heads, the Frobenius norms are those of each head, not of
     all heads together, and :obj:`hidden_channels` are split among the heads, which are concatenated
     and not averaged. The published settings have one head. The residual of the authors' local
