@@ -22,15 +22,14 @@ class TSPDataset(GeneratedDataset):
     r"""Generates travelling-salesman problems with a label for each edge.
 
     The process is that of `"Benchmarking Graph Neural Networks"
-    <https://arxiv.org/abs/2003.00982>`_; the graphs are not the published ones, and their edges
-    have the opposite direction. Nodes are 50 to 500 points drawn uniformly from the unit square
-    (:obj:`x`, ``[N, 2]``). An edge runs from each of the 25 nearest neighbours of a point to the
-    point, with the distance (:obj:`edge_attr`, ``[E, 1]``). The label is 1 if the shortest tour
-    uses the edge, in either direction (:obj:`y`, ``[E]``). There are 10,000, 1,000 and 1,000 graphs
-    in train, val and test.
+    <https://arxiv.org/abs/2003.00982>`_; the graphs are not the published ones. Nodes are 50 to 500
+    points drawn uniformly from the unit square (:obj:`x`, ``[N, 2]``). An edge runs from each of
+    the 25 nearest neighbours of a point to the point, with the distance (:obj:`edge_attr`, ``[E,
+    1]``). The label is 1 if the shortest tour uses the edge, in either direction (:obj:`y`,
+    ``[E]``). There are 10,000, 1,000 and 1,000 graphs in train, val and test.
 
-    Differs from the published graphs in the direction of the edges only: theirs run from each point
-    to its neighbours.
+    Differs from the published graphs in two points: their edges run from each point to its
+    neighbours, and their tours are computed by Concorde, an exact solver.
 
     Tours are computed by LKH through `elkai <https://github.com/fikisipi/elkai>`_, on distances
     rounded to a millionth. LKH is a heuristic; at these sizes it nearly always returns the optimum.
