@@ -32,7 +32,8 @@ def attention_distance(
     Then :math:`D_i \ge 0`, and :math:`D_i = 0` where all :math:`J_{ij}` are equal. With the
     maximum, the term :math:`-\log |\mathcal{N}_i|` dominates: nodes of low degree have the largest
     :math:`D_i`. Values are rounded to 12 decimals, so that equal neighbourhoods tie. A node without
-    neighbours gets :math:`-\infty`.
+    neighbours gets :math:`-\infty`. Differs from the authors' code, which first divides the indices
+    of a node by their sum.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, or a sparse matrix whose

@@ -92,10 +92,11 @@ class JaccardSubtractorConv(AttentionLayer):
     exponential, the 1 of the mean, or :math:`\kappa_{ij}`. A node without neighbours gets 0.
 
     Differs from the paper, whose second branch is not normalised, see :obj:`normalize`. Differs
-    from the authors' code, which clamps logits to :math:`[-5, 5]` and divides by a sum that is 0
-    for a node without a triangle. The paper has no equation for features of edges: the form here is
-    that of the cited graph transformer, and the subtractor and the nodes that are not sampled are
-    as in the authors' code.
+    from the authors' code, which clamps logits to :math:`[-5, 5]`, and which adds 1e-6 to each
+    Jaccard index after the division by their sum. If all indices of a node are 0, its neighbours
+    are averaged there, too. The paper has no equation for features of edges: the form here is that
+    of the cited graph transformer, and the subtractor and the nodes that are not sampled are as in
+    the authors' code.
 
     Args:
         in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
