@@ -60,6 +60,23 @@ def test_settings_files_name_what_exists():
         merged({'lr': 1, 'options': {}}, {'rate': 2})
 
 
+@pytest.mark.parametrize(
+    ('dataset', 'share'),
+    [
+        ('cora', 0.8),
+        ('citeseer', 0.7),
+        ('pubmed', 0.8),
+        ('actor', 0.5),
+        ('deezer', 0.8),
+        ('chameleon-filtered', 0.8),
+        ('squirrel-filtered', 0.8),
+    ],
+)
+def test_share_of_the_local_branch_in_the_commands_of_sgformer(dataset, share):
+    """Their program has graph_weight=0.8 unless a command says otherwise."""
+    assert settings(dataset, None, 'sgformer')[1]['options']['alpha'] == share
+
+
 def test_epochs_before_the_attention_of_polynormer():
     config = settings('reed98', None, 'polynormer')[1]
     assert (config['local_epochs'], config['epochs']) == (100, 500)
