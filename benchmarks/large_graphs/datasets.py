@@ -63,7 +63,7 @@ def load_ogb_task(name: str, root: str | Path, download: bool = False) -> NodeTa
 
     Raises:
         FileNotFoundError: If the data set or one of its files is missing or has another version,
-            and :obj:`download` is not set.
+            and :obj:`download` is not set, or ``meta_dict.pt`` describes another data set.
         RuntimeError: If the download fails; it leaves no file.
         pickle.UnpicklingError: If a file holds more than arrays and PyG's graphs. No code in it
             runs.
@@ -80,6 +80,11 @@ def load_ogb_task(name: str, root: str | Path, download: bool = False) -> NodeTa
         else:
             meta |= {'dir_path': str(root / Path(meta['dir_path']).name)}
             folder = Path(meta['dir_path'])
+            if folder.name != name.partition('-')[2].replace('-', '_'):
+                raise FileNotFoundError(
+                    f'{meta_path} describes the data set {folder.name}, not {name}; give the '
+                    f'folder of {name}, or remove the file'
+                )
             _check_version(folder, name, meta['version'])
         require_regular(folder)
         dataset = _local(nodeproppred.PygNodePropPredDataset)(name, str(root), meta_dict=meta)

@@ -169,6 +169,16 @@ def test_nothing_is_asked_where_a_described_file_is_missing(save, ogb, tmp_path)
         datasets.load_ogb_task('ogbn-arxiv', root)
 
 
+def test_a_description_of_another_data_set_is_refused(save, ogb):
+    """The script of ogbn-products trained on the data of ogbn-arxiv, without a word."""
+    root, *_ = save('ogbn-arxiv')
+    with pytest.raises(
+        FileNotFoundError,
+        match=r'meta_dict.pt describes the data set arxiv, not ogbn-products; give the folder of',
+    ):
+        datasets.load_ogb_task('ogbn-products', root)
+
+
 def test_missing_and_old_data(ogb, tmp_path):
     with pytest.raises(
         FileNotFoundError,
