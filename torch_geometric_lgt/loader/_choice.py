@@ -101,13 +101,17 @@ def _ids_or_mask(seeds: Any, num_nodes: int | None, argument: str = 'input_nodes
     return seeds
 
 
-def check_links(edge_label_index: Any, edge_label: Any) -> None:
-    r"""Checks the links that are the seeds of a loader, and that each has a label if there are
-    labels. Links that an edge type names, and :obj:`None`, are not checked.
+def check_links(data: Any, edge_label_index: Any, edge_label: Any) -> None:
+    r"""Checks the links that are the seeds of a loader, that they have an edge type in a graph with
+    node types, and that each has a label if there are labels. The ids of links that an edge type
+    names, and :obj:`None`, are not checked.
 
     Raises:
-        ValueError: If links are no ids ``[2, E]``, or the number of labels is another.
+        ValueError: If links are no ids ``[2, E]``, or the number of labels is another. If those of
+            a :class:`HeteroData` have no edge type, or one of unknown nodes.
     """
+    if isinstance(data, HeteroData):
+        _check_link_type(data, edge_label_index)
     is_pair = isinstance(edge_label_index, (tuple, list)) and len(edge_label_index) == 2
     index = edge_label_index[1] if is_pair else edge_label_index
     if index is None or (isinstance(edge_label_index, tuple) and not isinstance(index, Tensor)):
@@ -120,6 +124,24 @@ def check_links(edge_label_index: Any, edge_label: Any) -> None:
         raise ValueError(
             f"'edge_label' must have a label for each of {index.size(1)} links (got "
             f'{edge_label.size(0)})'
+        )
+
+
+def _check_link_type(data: HeteroData, edge_label_index: Any) -> None:
+    is_list = isinstance(edge_label_index, (tuple, list)) and len(edge_label_index) > 0
+    is_pair = is_list and len(edge_label_index) == 2 and not isinstance(edge_label_index[0], str)
+    kind, links = edge_label_index if is_pair else (edge_label_index, None)
+    is_kind = isinstance(kind, (tuple, list)) and all(isinstance(name, str) for name in kind)
+    if (
+        not is_kind
+        or len(kind) not in (2, 3)
+        or not {kind[0], kind[-1]} <= {*data.node_types}
+        or (links is None and data._to_canonical(*kind) not in data.edge_types)
+    ):
+        shown = kind if is_kind or kind is None else type(kind).__name__
+        raise ValueError(
+            f"'edge_label_index' must be one of the edge types {data.edge_types}, or a pair of an "
+            f'edge type and ids [2, E] (got {shown})'
         )
 
 

@@ -39,12 +39,12 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
     Raises:
         ValueError: If :obj:`num_neighbors`, :obj:`time_attr`, :obj:`weight_attr` or another option
             of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid. If
-            :obj:`edge_label_index` is missing for stores or data without edges, or is no tensor
-            ``[2, E]`` of ids with as many labels and times. If :obj:`transform` reorders or drops
-            the ends of the pairs of a batch. If edges of a type are neither in
-            :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or those two
-            list them in different orders. If features are sparse in another layout than COO, or in
-            COO with workers.
+            :obj:`edge_label_index` is missing for stores or data without edges, is no tensor
+            ``[2, E]`` of ids with as many labels and times, or has no edge type for a
+            :class:`HeteroData`. If :obj:`transform` reorders or drops the ends of the pairs of a
+            batch. If edges of a type are neither in :obj:`edge_index` nor in a
+            :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or those two list them in different
+            orders. If features are sparse in another layout than COO, or in COO with workers.
 
     Example:
         >>> import torch
@@ -70,7 +70,7 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
         self, data: Any, num_neighbors: list[int] | dict, edge_label_index: Any = None, **kwargs
     ) -> None:
         data = pair_of_stores(data)
-        check_links(edge_label_index, kwargs.get('edge_label'))
+        check_links(data, edge_label_index, kwargs.get('edge_label'))
         if isinstance(data, tuple) and edge_label_index is None:
             raise ValueError(
                 "'edge_label_index' must be given for a feature store and a graph store (got None)"
