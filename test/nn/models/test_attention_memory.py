@@ -107,6 +107,26 @@ def test_the_seed_nodes_of_links_are_the_first_sampled_nodes(name):
         torch.testing.assert_close(out, whole[nodes], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize('num_layers', [1, 2])
+def test_scores_of_the_edges_into_seed_nodes_need_one_hop_more(num_layers):
+    """As many hops as layers leave the sources of these edges without some of their neighbours."""
+    data = graph()
+    model = GraphTransformer(5, 8, 3, num_layers, 2, level='edge').eval()
+    memory, whole = memory_of(model, data), model(data.x, data.edge_index)
+    scored, is_exact = [], []
+    for hops in (num_layers, num_layers + 1):
+        for batch in NeighborLoader(data, [-1] * hops, batch_size=8):
+            nodes = batch.n_id[: batch.batch_size]
+            arguments = {'degree': batch.degree, 'num_keys': nodes.numel()}
+            out = model(batch.x, batch.edge_index, states=memory.without(nodes), **arguments)
+            into = batch.edge_index[1] < nodes.numel()
+            is_exact.append(torch.allclose(out[into], whole[batch.e_id[into]], atol=1e-5))
+            scored.append(batch.e_id[into])
+        assert torch.cat(scored).sort().values.equal(torch.arange(data.num_edges))
+        assert all(is_exact) == (hops > num_layers)
+        scored, is_exact = [], []
+
+
 @pytest.mark.parametrize(('num_hops', 'is_whole'), [(5, True), (4, False)])
 def test_a_batch_counts_the_degrees_of_longer_walks(num_hops, is_whole):
     """A relational bias of the order 2 takes no degrees. The hops of the docs count those of all

@@ -36,6 +36,10 @@ class AttentionMemory:
     the whole graph. Afterwards the keys outside the batch belong to the old parameters; build the
     memory again every few steps. It takes one pass over the graph for each layer.
 
+    For scores of edges (``level='edge'``) sample one hop more than the model has layers of message
+    passing. Then the scores of the edges into seed nodes are valid,
+    ``out[batch.edge_index[1] < num_keys]``, and no others.
+
     The method :obj:`attention_memory` of a model builds the memory, and :meth:`load` reads one; do
     not call the constructor. The memory stores the inputs of the layers, in files if the method
     gets a folder. It has no dropout, as in evaluation. If the model is in training mode, the noise

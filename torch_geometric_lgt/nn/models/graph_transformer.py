@@ -330,8 +330,9 @@ class GraphTransformer(LayerwiseModel):
                 ``conv='GCNConv'`` reads them, and of a pair the in-degrees, as
                 :meth:`SGFormer.forward` describes. (default: :obj:`None`, counted in the edges)
             states, num_keys, process_group: What the attention to nodes outside the input needs, as
-                in :meth:`DIFFormer.forward`. In training with :obj:`process_group`, batch
-                normalisation uses the first :obj:`num_keys` nodes of each process.
+                in :meth:`DIFFormer.forward`; :class:`AttentionMemory` says which scores of edges
+                are valid. In training with :obj:`process_group`, batch normalisation uses the first
+                :obj:`num_keys` nodes of each process.
             **encodings: Each encoding ``[N, F_p]`` by its name.
 
         Raises:
