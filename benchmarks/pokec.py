@@ -9,7 +9,9 @@ directions.
 """
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from scipy.io import loadmat
 from torch_geometric.data import Data
@@ -25,8 +27,37 @@ LAYOUT = 'DIR/pokec.mat is the file'
 SOURCE = 'https://github.com/CUAI/Non-Homophily-Large-Scale'
 
 
+def check_arrays(arrays: dict[str, Any], path: Path) -> None:
+    r"""Checks that the arrays of a file are those of a graph with two classes.
+
+    Raises:
+        ValueError: If an array is missing or does not fit the others.
+    """
+    found = {name: arrays[name] for name in ('edge_index', 'node_feat', 'label') if name in arrays}
+    shapes = {name: array.shape for name, array in found.items()}
+    if len(found) == 3:
+        num_nodes, edges = found['label'].size, found['edge_index']
+        fit = (
+            shapes['edge_index'] == (2, edges.size // 2)
+            and (edges.size == 0 or (edges.min() >= 0 and edges.max() < num_nodes))
+            and shapes['node_feat'][0] == num_nodes
+            and set(np.unique(found['label'])) <= {-1, 0, 1}
+        )
+        if fit:
+            return
+    raise ValueError(
+        f"{path} must hold 'edge_index' [2, E] with ids of N nodes from 0, 'node_feat' [N, F], and "
+        f"'label' [N] of classes 0 and 1, or -1 for none (got {shapes}); fetch it again"
+    )
+
+
 def load_pokec(root: str) -> NodeTask:
-    r"""Loads the graph and splits its labelled nodes."""
+    r"""Loads the graph and splits its labelled nodes.
+
+    Raises:
+        FileNotFoundError: If the file is missing.
+        ValueError: If it is another file.
+    """
     path = Path(root) / 'pokec.mat'
     if not path.exists():
         raise FileNotFoundError(
@@ -34,6 +65,7 @@ def load_pokec(root: str) -> NodeTask:
         )
     require_regular(path)
     arrays = loadmat(path)
+    check_arrays(arrays, path)
     label = torch.from_numpy(arrays['label'].flatten()).long()
     edges = torch.from_numpy(arrays['edge_index']).long()
     x = torch.from_numpy(arrays['node_feat']).float()

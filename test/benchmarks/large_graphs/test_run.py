@@ -366,6 +366,30 @@ def test_pokec(ogb, monkeypatch, capsys, tmp_path):
     assert record['dataset'] == 'pokec'
 
 
+@pytest.mark.parametrize(
+    ('name', 'value'),
+    [
+        ('label', None),
+        ('label', np.full(N, 4)),
+        ('edge_index', np.zeros((E, 2), int)),
+        ('edge_index', np.full((2, E), N)),
+        ('node_feat', np.zeros((N - 1, 5))),
+    ],
+)
+def test_another_file_than_that_of_pokec_is_refused(name, value, tmp_path):
+    """Edges ``[E, 2]`` made a graph of two edges, whose result read as that of pokec."""
+    arrays = {
+        'edge_index': np.zeros((2, E), int),
+        'node_feat': np.zeros((N, 5)),
+        'label': np.zeros(N, int),
+        name: value,
+    }
+    stored = {key: array for key, array in arrays.items() if array is not None}
+    savemat(tmp_path / 'pokec.mat', stored)
+    with pytest.raises(ValueError, match=r"pokec.mat must hold 'edge_index' \[2, E\] with ids of"):
+        pokec.load_pokec(str(tmp_path))
+
+
 def test_leaderboard_rows_name_protocol_variant_and_the_memory_of_the_gpu(tmp_path):
     """A row of a random split of ogbn-products read as one of the leaderboard's split."""
     path = tmp_path / 'result.json'
