@@ -578,6 +578,10 @@ def in_parts(**options):
             lambda: GraphTransformer(6, 8, 3).double()(features(), EDGES, num_graphs=1),
         ),
         (
+            r"'edge_label_index' must be one of the 'encodings' .*; score pairs by the outputs of",
+            lambda: GraphTransformer(6, 8, 3).double()(features(), EDGES, edge_label_index=EDGES),
+        ),
+        (
             r"'laplacian' must be .*, \['laplacian_pe'\], .*did you mean 'laplacian_pe'\?",
             lambda: GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}).double()(
                 features(), EDGES, laplacian=features(2)

@@ -10,6 +10,7 @@ from torch_geometric_lgt._arguments import check_attribute_name, nearest_name
 
 TRANSFORMS = {'laplacian_pe': 'LaplacianPE', 'svd_pe': 'SVDEncoding'}
 SYNONYMS = {'num_graphs': 'batch_size'}  # the name in PyG's Batch
+PAIRS = '; score pairs by the outputs of their nodes, as in (out[source] * out[target]).sum(1)'
 WITH_POSITIONS = ('kernel', 'difformer', 'sgformer')
 
 
@@ -89,6 +90,7 @@ def sorted_encodings(
             hint = nearest_name(SYNONYMS.get(name, name), [*channels, *arguments]) or (
                 f'; for an encoding make the model with encodings={{{name!r}: channels}}'
             )
+            hint = PAIRS if name == 'edge_label_index' else hint
             raise ValueError(
                 f"'{name}' must be one of the 'encodings' of the model, "
                 f'{list(channels)}, or one of {", ".join(arguments)} (got {name}=..){hint}'
