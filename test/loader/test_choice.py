@@ -52,6 +52,8 @@ def test_seeds_of_a_graph_with_types(make, seeds, message):
         (EDGES[0], None, r"'edge_label_index' must have shape \[2, E\] \(got \(5,\)\)"),
         (EDGES.float(), None, r"'edge_label_index' must be a tensor .* \(got torch.float32\)"),
         (EDGES.tolist(), None, r"'edge_label_index' must be a tensor .* \(got list\)"),
+        (EDGES > 1, None, r"'edge_label_index' must be a tensor .* \(got torch.bool\)"),
+        (EDGES, [1.0] * 5, r"'edge_label' must be a tensor \(got list\); convert it with"),
         (EDGES, torch.ones(4), r"'edge_label' must have a label for each of 5 links \(got 4\)"),
     ],
 )
@@ -62,6 +64,31 @@ def test_links(links, labels, message):
     if isinstance(links, torch.Tensor):
         with pytest.raises(ValueError, match=message):
             LinkNeighborLoader(typed(), [2], (('item', 'of', 'user'), links), edge_label=labels)
+
+
+def test_links_of_a_graph_with_types_have_an_edge_type():
+    """They ended in an assertion of PyG without a word, or in a KeyError of the first batch."""
+    data, kind = typed(), ('item', 'of', 'user')
+    new = ('item', 'near', 'user')
+    for links, shown in (
+        (None, 'None'),
+        (EDGES, 'Tensor'),
+        ((None, EDGES), 'None'),
+        ('of', 'str'),
+        (new, r"\('item', 'near', 'user'\)"),
+        ((new, None), r"\('item', 'near', 'user'\)"),
+        ((('items', 'of', 'user'), EDGES), r"\('items', 'of', 'user'\)"),
+    ):
+        message = rf"'edge_label_index' must be one of the edge types .*'of'.* \(got {shown}\)$"
+        with pytest.raises(ValueError, match=message):
+            LinkNeighborLoader(data, [2], links)
+    for links in (kind, ('item', 'user'), (kind, None), (kind, EDGES), [kind, EDGES]):
+        (batch,) = LinkNeighborLoader(data, [2], links, batch_size=5)
+        assert batch[kind].edge_label_index.size(1) == 5
+        with pytest.raises(ValueError, match=r"'edge_label' must have .* 5 links \(got 6\)"):
+            LinkNeighborLoader(data, [2], links, edge_label=torch.ones(6))
+    (batch,) = LinkNeighborLoader(data, [2], (new, EDGES), batch_size=5)  # a type without edges
+    assert batch[new].edge_label_index.size(1) == 5
 
 
 def test_edges_that_are_missing():

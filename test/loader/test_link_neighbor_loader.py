@@ -138,33 +138,6 @@ def test_given_samplers_and_options_that_are_refused(monkeypatch):
     assert not isinstance(LinkNeighborLoader(data, [2]).link_sampler, NeighborSampler)
 
 
-def test_links_of_a_graph_with_node_types_have_an_edge_type():
-    """They ended in an assertion of PyG without a word, or in a KeyError of the first batch."""
-    data = HeteroData({'user': {'x': torch.ones(4, 1)}, 'item': {'x': torch.ones(5, 1)}})
-    kind, edges = ('user', 'buys', 'item'), torch.tensor([[0, 1, 2], [4, 1, 0]])
-    data[kind].edge_index = edges
-    for links, shown in (
-        (None, 'None'),
-        (edges, 'Tensor'),
-        ((None, edges), 'None'),
-        ('buys', 'str'),
-        (('user', 'likes', 'item'), r"\('user', 'likes', 'item'\)"),
-        ((('user', 'likes', 'item'), None), r"\('user', 'likes', 'item'\)"),
-        ((('usr', 'buys', 'item'), edges), r"\('usr', 'buys', 'item'\)"),
-    ):
-        with pytest.raises(
-            ValueError,
-            match=rf"'edge_label_index' must be one of the edge types .*'buys'.* \(got {shown}\)",
-        ):
-            LinkNeighborLoader(data, [-1], links)
-    for links in (kind, ('user', 'item'), (kind, None), (kind, edges), [kind, edges]):
-        (batch,) = LinkNeighborLoader(data, [-1], links, batch_size=3)
-        assert batch[kind].edge_label_index.size(1) == 3
-    new = ('user', 'likes', 'item')  # pairs of a type that has no edges yet
-    (batch,) = LinkNeighborLoader(data, [-1], (new, edges), batch_size=3)
-    assert batch[new].edge_label_index.size(1) == 3
-
-
 def test_edges_of_a_mapped_graph(tmp_path):
     """As a tensor, where PyG takes a pair with the type None."""
     data = graph()

@@ -7,6 +7,7 @@ import torch
 import torch_geometric.typing
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler import EdgeSamplerInput
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.typing import EdgeType
 
@@ -103,34 +104,43 @@ def _ids_or_mask(seeds: Any, num_nodes: int | None, argument: str = 'input_nodes
 
 def check_links(data: Any, edge_label_index: Any, edge_label: Any) -> None:
     r"""Checks the links that are the seeds of a loader, that they have an edge type in a graph with
-    node types, and that each has a label if there are labels. The ids of links that an edge type
-    names, and :obj:`None`, are not checked.
+    node types, and that labels are a tensor. The ids of links that an edge type names, and
+    :obj:`None`, are not checked.
 
     Raises:
-        ValueError: If links are no ids ``[2, E]``, or the number of labels is another. If those of
-            a :class:`HeteroData` have no edge type, or one of unknown nodes.
+        ValueError: If links are no ids ``[2, E]``, or labels no tensor. If the links of a
+            :class:`HeteroData` have no edge type, or one of unknown nodes.
     """
+    if not isinstance(edge_label, Tensor | None):
+        raise ValueError(
+            f"'edge_label' must be a tensor (got {type(edge_label).__name__}); convert it with "
+            'torch.as_tensor'
+        )
     if isinstance(data, HeteroData):
         _check_link_type(data, edge_label_index)
     is_pair = isinstance(edge_label_index, (tuple, list)) and len(edge_label_index) == 2
     index = edge_label_index[1] if is_pair else edge_label_index
     if index is None or (isinstance(edge_label_index, tuple) and not isinstance(index, Tensor)):
         return
-    if not isinstance(index, Tensor) or index.is_floating_point():
+    if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
         form = index.dtype if isinstance(index, Tensor) else type(index).__name__
         raise ValueError(f"'edge_label_index' must be a tensor of node ids [2, E] (got {form})")
     check_edge_shape(index, 'edge_label_index')
-    if isinstance(edge_label, Tensor) and edge_label.size(0) != index.size(1):
+
+
+def check_labels(links: EdgeSamplerInput) -> None:
+    r"""Raises a ValueError unless each of the links has a label, if there are labels."""
+    if links.label is not None and links.label.size(0) != links.row.numel():
         raise ValueError(
-            f"'edge_label' must have a label for each of {index.size(1)} links (got "
-            f'{edge_label.size(0)})'
+            f"'edge_label' must have a label for each of {links.row.numel()} links (got "
+            f'{links.label.size(0)})'
         )
 
 
 def _check_link_type(data: HeteroData, edge_label_index: Any) -> None:
-    is_list = isinstance(edge_label_index, (tuple, list)) and len(edge_label_index) > 0
-    is_pair = is_list and len(edge_label_index) == 2 and not isinstance(edge_label_index[0], str)
-    kind, links = edge_label_index if is_pair else (edge_label_index, None)
+    kind, links = edge_label_index, None
+    if isinstance(kind, (tuple, list)) and len(kind) == 2 and not isinstance(kind[0], str):
+        kind, links = kind
     is_kind = isinstance(kind, (tuple, list)) and all(isinstance(name, str) for name in kind)
     if (
         not is_kind

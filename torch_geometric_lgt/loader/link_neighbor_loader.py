@@ -5,7 +5,7 @@ import torch_geometric.loader
 from torch import Tensor
 from torch_geometric.data import Data
 
-from torch_geometric_lgt.loader._choice import check_links, with_sampler
+from torch_geometric_lgt.loader._choice import check_labels, check_links, with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
 from torch_geometric_lgt.loader._temporal import check_times
@@ -88,6 +88,7 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)
         super().__init__(data, num_neighbors, edge_label_index, **kwargs)
         links = self.input_data
+        check_labels(links)
         check_times('edge_label_time', links.time, links.row.numel(), 'links')
         self.types_to_order = types_to_order
 
