@@ -15,6 +15,7 @@ from benchmarks.common.arguments import (
     add_device,
     add_seeds,
     add_table,
+    natural,
     positive,
     script_parser,
 )
@@ -90,7 +91,7 @@ def main() -> None:
     )
     parser.groups['training'].add_argument(
         '--refresh',
-        type=int,
+        type=natural,
         default=4,
         help='steps between two updates of the states of all nodes; 0: once an epoch',
     )

@@ -2,6 +2,7 @@ import csv
 import json
 import sys
 
+import pytest
 import torch
 from torch_geometric.data import Data
 
@@ -49,3 +50,12 @@ def test_one_result_for_each_domain(monkeypatch, constants, tmp_path, capsys):
         'batch': 2,
         'memory': 2,
     }
+
+
+def test_steps_between_two_updates_are_no_negative_number(monkeypatch, capsys):
+    """They counted as positive ones, and the result had the negative one."""
+    monkeypatch.setattr(sys, 'argv', ['x', '--refresh', '-4'])
+    with pytest.raises(SystemExit):
+        attention_domains.main()
+    message = "argument --refresh: '-4' must be an integer of at least 0"
+    assert message in capsys.readouterr().err
