@@ -5,7 +5,7 @@ SPARSE ?= wheel
 VENV := .venv
 BIN := $(VENV)/bin
 ENVIRONMENT = $(PYTHON) tools/environment.py $(VENV) --torch '$(or $(TORCH),torch)'
-TESTED := dev,fast,examples,recommend,graphgym,tsp,tune,peers,ogb
+TESTED := dev,fast,examples,recommend,graphgym,tsp,tune,onnx,peers,ogb
 # Tests in a random order by a seed: each worker gets long and short tests alike, which takes a sixth less time than the order of the files.
 SEED ?= 12
 # Test modules are kept compiled, whatever the environment says: else each worker would rewrite their assertions anew.

@@ -45,7 +45,7 @@ def blocks(path):
         ('docs/index.rst', 1),
         ('docs/install.rst', 1),
         ('docs/processes.rst', 3),
-        ('docs/resume.rst', 5),
+        ('docs/resume.rst', 6),
         ('docs/troubleshooting.rst', 4),
         ('docs/which.rst', 4),
         ('docs/migrate/pyg.rst', 11),

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.tracing import is_capturing, is_tracing, to_list
+from torch_geometric_lgt.functional.tracing import is_capturing, is_portable, is_tracing, to_list
 
 NEEDS_BATCH_SIZE = (
     "'batch_size' is needed with 'batch' under torch.compile or torch.jit.trace; pass the number "
@@ -63,8 +63,8 @@ def segments(
     Raises:
         TypeError: If :obj:`batch` is not a tensor.
         ValueError: If :obj:`batch` has the wrong shape, dtype, device or length, a negative id, or
-            an id of at least :obj:`batch_size`. Also if :obj:`batch_size` is no whole number, or
-            traced code has none.
+            an id of at least :obj:`batch_size`. Also if :obj:`batch_size` is no whole number, if
+            traced code has none, or :meth:`torch.onnx.export` traces several graphs.
         RuntimeError: If a CUDA graph is captured, as the sizes of the graphs must be copied from
             the device.
     """
@@ -82,6 +82,11 @@ def segments(
     if is_tracing():
         if batch_size is None:
             raise ValueError(NEEDS_BATCH_SIZE)
+        if batch_size != 1 and is_portable():
+            raise ValueError(
+                "'batch' must be left out under torch.onnx.export: its program takes one graph at "
+                'a time'
+            )
         sizes = torch.zeros(batch_size, dtype=torch.long, device=batch.device)
         sizes = sizes.scatter_add_(0, batch, torch.ones_like(batch))
         return Segments(sizes, None if batch_size == 1 else batch.argsort(stable=True))

@@ -36,6 +36,12 @@ def is_exporting() -> bool:
     return torch.compiler._is_exporting_flag
 
 
+def is_portable() -> bool:
+    r"""Returns whether :meth:`torch.onnx.export` traces the code. Its programs run without this
+    package, so that they have operations of PyTorch only."""
+    return is_exporting() and torch.onnx.is_in_onnx_export()
+
+
 def is_watched() -> bool:
     r"""Returns whether the code is traced (:meth:`is_tracing`), or a mode of PyTorch watches or
     replaces operators."""

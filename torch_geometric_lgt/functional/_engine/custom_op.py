@@ -19,7 +19,7 @@ from torch_geometric_lgt.functional._engine.second_order import (
     recorded_grads,
 )
 from torch_geometric_lgt.functional.numerics import without_autocast
-from torch_geometric_lgt.functional.tracing import is_transformed, is_watched
+from torch_geometric_lgt.functional.tracing import is_portable, is_transformed, is_watched
 
 PLAIN_TYPES = {Tensor, Parameter, type(None), bool, int, float, str}
 
@@ -49,10 +49,10 @@ class Operator(Generic[A]):
 
     def __call__(self, arguments: A) -> Any:
         r"""Runs the operator and records it for automatic differentiation in reverse mode. Forward
-        mode and :mod:`torch.func` get the :meth:`formula` in its place. Returns the tensor, or a
-        tuple if there are several."""
+        mode, :mod:`torch.func` and :meth:`torch.onnx.export` get the :meth:`formula` in its place.
+        Returns the tensor, or a tuple if there are several."""
         values = arguments.pack()
-        if self.transformed is not None and is_transformed(values):
+        if self.transformed is not None and (is_portable() or is_transformed(values)):
             results = self.transformed(*values)
             return results if len(self.returns) > 1 else results[0]
         if not is_eager(values):

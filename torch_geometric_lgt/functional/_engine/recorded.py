@@ -14,13 +14,14 @@ from torch_geometric_lgt.functional._engine.layout import join, mask_of, noise_o
 from torch_geometric_lgt.functional._engine.operator_arguments import AttendArguments
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.segment import Segments, join_graphs, split_graphs
+from torch_geometric_lgt.functional.tracing import is_portable
 
 
 def attend(arguments: AttendArguments) -> Tensor:
     r"""Computes the outputs ``[N_t, H * D]`` of :meth:`operators.attend`, by the formulas of small
     graphs if there are some and the graphs are about as large as each other, otherwise from
     states."""
-    if arguments.has_formula() and arguments.are_alike():
+    if arguments.has_formula() and (is_portable() or arguments.are_alike()):
         return plain.attend(arguments)
     sums, maximum, _ = build(arguments.keys, arguments.values, arguments.sources)
     if arguments.factor is not None:

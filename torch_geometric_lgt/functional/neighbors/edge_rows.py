@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments, Size
 from torch_geometric_lgt.functional._engine.custom_op import operator
-from torch_geometric_lgt.functional.tracing import may_read_values
+from torch_geometric_lgt.functional.tracing import is_portable, may_read_values
 
 
 class Rows(NamedTuple):
@@ -154,6 +154,6 @@ def _(arguments: SortArguments):
 def sorted_rows(edge_index: Tensor, num_targets: int) -> Rows:
     r"""Returns edges ``[2, E]`` sorted by target as :class:`Rows`. Compiled code calls an operator,
     whose result always has an order."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and not is_portable():
         return Rows(*_sorted_edges(SortArguments(edge_index=edge_index, num_targets=num_targets)))
     return rows_of(edge_index, num_targets)

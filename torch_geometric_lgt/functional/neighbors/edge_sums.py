@@ -14,6 +14,7 @@ from torch_geometric_lgt.functional.numerics import (
     has_kernels,
     is_complete,
 )
+from torch_geometric_lgt.functional.tracing import is_portable
 
 CHUNK_ELEMENTS = 1 << 20
 
@@ -219,5 +220,7 @@ def _by_head(x: Tensor, heads: int) -> Tensor:
 
 
 def _chunks(x: Tensor, edge_index: Tensor) -> tuple[Tensor, ...]:
+    if is_portable():
+        return (edge_index,)
     elements = chunk_elements(CHUNK_ELEMENTS, x.device)
     return edge_index.split(max(1, elements // max(1, x.size(1))), 1)

@@ -19,7 +19,8 @@ def distinct_pairs(pairs: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     ``[E]`` that mark the first of equal pairs. The shapes do not depend on the ids."""
     key = (pairs[0] * num_nodes + pairs[1]).sort().values
     first = key != torch.cat([key.new_full((1,), -1), key])[:-1]
-    return torch.stack([key // max(num_nodes, 1), key % max(num_nodes, 1)]), first
+    row = key // max(num_nodes, 1)
+    return torch.stack([row, key - row * num_nodes]), first
 
 
 def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True) -> list[Tensor]:
