@@ -20,7 +20,7 @@ def is_capturing() -> bool:
 def is_tracing() -> bool:
     r"""Returns whether :meth:`torch.compile` or :meth:`torch.jit.trace` traces the code, whose
     operations are then repeated with other tensors."""
-    return torch.compiler.is_compiling() or is_jit_tracing()
+    return torch.compiler.is_compiling() or torch._C._is_tracing()
 
 
 def is_jit_tracing() -> bool:

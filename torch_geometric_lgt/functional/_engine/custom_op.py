@@ -52,7 +52,8 @@ class Operator(Generic[A]):
         mode, :mod:`torch.func` and :meth:`torch.onnx.export` get the :meth:`formula` in its place.
         Returns the tensor, or a tuple if there are several."""
         values = arguments.pack()
-        if self.transformed is not None and (is_portable() or is_transformed(values)):
+        takes_formula = is_portable() if torch.compiler.is_compiling() else is_transformed(values)
+        if takes_formula and self.transformed is not None:
             results = self.transformed(*values)
             return results if len(self.returns) > 1 else results[0]
         if not is_eager(values):
