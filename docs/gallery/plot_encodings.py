@@ -2,8 +2,8 @@ r"""
 Encodings, scores and caches
 ============================
 
-Attention does not see edges. Encodings tell it where a node is, or with whom it shares
-neighbours. They are computed once per graph, as transforms.
+Attention to all nodes does not see edges. Encodings tell the attention where a node is, or with
+whom the node shares neighbours. Transforms compute encodings once per graph.
 
 Needs matplotlib, which the extra ``visualization`` installs (:doc:`/install`).
 """
@@ -50,8 +50,8 @@ scaled.square().mean(0), data.laplacian_pe_mask
 
 # %%
 # The sign of an eigenvector means nothing. ``LaplacianPE`` makes the sum of the cubes of a column
-# positive. So a graph gets the same signs each time, also with its nodes in another order, unless
-# the sum is 0, as in symmetric graphs. A small change of the graph can still flip a sign.
+# positive. So a graph gets the same signs each time, also with its nodes in another order. The
+# exception is a sum of 0, as in symmetric graphs. A small change of a graph can still flip a sign.
 #
 # For one graph these signs are enough: the guides for one graph train on the columns as they are.
 # ``RandomSignFlip`` is worth a trial with many graphs, or if the model must score graphs that it
@@ -163,10 +163,10 @@ encode(changed)
 one, len([*folder.glob('*.safetensors')])
 
 # %%
-# A call writes one file of encodings, and beside it an empty ``.lock`` file, by which processes
-# wait for each other. It waits until the encodings are on the disk. For a graph of some dozens of
-# nodes that takes longer than the encodings. Give data sets of many small graphs the
-# ``pre_transform``, or encode them as one batch, in one file:
+# A call with ``cache_dir`` writes one file of encodings, beside an empty ``.lock`` file by which
+# processes wait for each other. The call returns when the file is on the disk, which takes longer
+# than the encodings of some dozens of nodes. So for data sets of many small graphs use
+# ``pre_transform``, or encode the graphs as one batch, in one file:
 from torch_geometric.data import Batch
 
 graphs = [Data(edge_index=torch.randint(n, (2, 3 * n)), num_nodes=n) for n in range(10, 40)]
@@ -175,8 +175,8 @@ assert torch.equal(encoded[7].laplacian_pe, LaplacianPE(8)(graphs[7]).laplacian_
 len([*folder.glob('*.safetensors')])
 
 # %%
-# Scores and encodings that stand in a graph do not follow its edges. ``check_fresh`` finds those
-# of an earlier version, by applying the transforms again:
+# Scores and encodings in a graph do not change when its edges change. ``check_fresh`` finds those
+# of an earlier version of the graph, by applying the transforms again:
 from torch_geometric_lgt.diagnostics import check_fresh
 
 stale = prepared.clone()

@@ -66,10 +66,10 @@ all_neighbors = NeighborLoader(graph, [-1], batch_size=2000)
 # Train with attention to all nodes
 # ---------------------------------
 #
-# ``attention_memory`` reads the graph once. It keeps two things of each layer: a small state, the
-# sums over the keys of all nodes, and the layer's input ``[N, D]``. The inputs are in files of the
-# folder, or in memory without a folder. For each batch, ``without`` subtracts the keys of the seed
-# nodes from the state. The model adds their present keys, which have gradients.
+# ``attention_memory`` goes through the graph layer by layer. For each layer it keeps a small state,
+# the sums over the keys of all nodes, and the layer's input ``[N, D]``. The inputs are in files of
+# the folder, or in memory without a folder. For each batch, ``without`` subtracts the keys of the
+# seed nodes from the state. The model adds their present keys, which have gradients.
 #
 # DIFFormer has ``norm='row'`` by default: other nodes count. SGFormer's default,
 # ``norm='frobenius'``, gives all other nodes together a weight of about 1/N. In a large graph pass
@@ -77,8 +77,8 @@ all_neighbors = NeighborLoader(graph, [-1], batch_size=2000)
 # ``GPSConv`` with ``attn_type='sgformer'`` (:doc:`/theory/linear_attention`). `Does a far node
 # matter?`_ has a test.
 #
-# The keys of a memory are those of evaluation mode, without dropout, also if the model is in
-# training mode. The exception is NodeFormer, whose Gumbel noise is drawn in training mode.
+# The keys of a memory have no dropout, as in evaluation mode, also if the model is in training
+# mode. NodeFormer's Gumbel noise is an exception: in training mode it is drawn.
 torch.manual_seed(1)
 model = DIFFormer(32, 64, classes, num_layers=2)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=5e-3)
@@ -106,15 +106,15 @@ accuracies
 #
 # With *all* neighbours within as many hops as the model sums over edges, a batch gets the scores of
 # the whole graph: ``num_layers`` hops of DIFFormer, ``gnn_num_layers`` of SGFormer. The outermost
-# nodes lack edges there, so the model needs their degrees in the whole graph. A ``MappedGraph``
-# stores, for each node, where its edges start. The differences are the in-degrees, and one row per
-# node is all that comes into memory:
+# nodes of the batch lack edges, so the model needs their degrees in the whole graph. A
+# ``MappedGraph`` stores, for each node, where its edges start. The differences are the in-degrees.
+# Only one number per node comes into memory:
 row, colptr, _ = graph.csc()
 degree = colptr.diff()
 
 # %%
-# These are the layers' degrees if each edge is stored once in both directions and no node is its
-# own neighbour. The degrees of a directed graph are the pair of out- and in-degrees; the former are
+# The layers need these degrees if each edge is stored once in both directions and no node is its
+# own neighbour. For a directed graph they need the pair of out- and in-degrees. The out-degrees are
 # ``torch.bincount(part, minlength=num_nodes)``, added up over parts of ``row``. To have the degrees
 # in each batch, pass them to ``write_graph`` among the attributes.
 model.eval()
@@ -136,14 +136,16 @@ def batch_scores(memory):
 # %%
 # Four mistakes raise no error, and change the scores:
 #
-# - In training no ``degree`` is passed: sampled batches divide by the number of drawn neighbours.
-#   With *all* neighbours the degrees of the whole graph are needed.
-# - On a directed graph one vector of degrees is wrong, also that of ``NodeDegree``: pass the pair
-#   of out- and in-degrees. :doc:`plot_encodings` has the code.
-# - Without ``states`` the nodes of the batch attend to each other alone.
-# - With ``states=memory.states`` the seed nodes count twice: ``memory.without`` takes them out.
-#   Without ``num_keys`` the neighbours in the batch count twice, too. With ``memory.without`` an
-#   error says so, with ``memory.states`` or a ``process_group`` none does.
+# - A wrong ``degree``. With *all* neighbours, pass the degrees of the whole graph. With sampled
+#   neighbours, as in the training above, pass none: sums are divided by the number of drawn
+#   neighbours.
+# - One vector of degrees for a directed graph, such as that of ``NodeDegree``: pass the pair of
+#   out- and in-degrees. :doc:`plot_encodings` has the code.
+# - No ``states``: the nodes of the batch attend to each other alone.
+# - Nodes that count twice: the seed nodes with ``states=memory.states``, from which
+#   ``memory.without`` takes them out, and the neighbours without ``num_keys``. A missing
+#   ``num_keys`` is an error with ``memory.without``, but not with ``memory.states`` or a
+#   ``process_group``.
 #
 # Compare a batch with the whole graph once, on a graph that is small enough:
 aged = batch_scores(memory)  # made before the last epoch
@@ -193,8 +195,9 @@ assert (other - exact).abs().mean() > 0.01 * exact.abs().mean()
 # Score all nodes, layer by layer
 # -------------------------------
 #
-# ``inference`` writes each layer to the folder. A killed run resumes there. The scores are those
-# of the whole graph in one piece, and of all nodes, also if the loader has ``input_nodes``:
+# ``inference`` writes each layer to the folder. A killed run resumes there. The method returns the
+# scores of all nodes, also if the loader has ``input_nodes``. They equal the scores of the whole
+# graph in one call:
 scores = model.inference(all_neighbors, folder / 'scores')
 torch.testing.assert_close(torch.as_tensor(scores), whole, rtol=1e-4, atol=1e-4)
 
@@ -237,8 +240,8 @@ class Network(torch.nn.Module):
 
 
 # %%
-# A copy in double precision keeps the parameters of the sums. With it the keys of a batch are taken
-# out of the sums again, to the last digit:
+# A copy in double precision keeps the parameters with which the keys were summed up. So the keys of
+# a batch can be subtracted from the sums to the last digit:
 def all_keys(network):
     frozen, state = deepcopy(network).double().eval(), None
     with torch.no_grad():
@@ -255,8 +258,8 @@ def with_new_keys(network, frozen, state, x):
 
 
 # %%
-# A batch attends to all nodes. It needs as many hops as the network sums over edges, here one. The
-# loop is that of a model with an ``AttentionMemory``:
+# A batch attends to all nodes. The loader draws as many hops as the network has layers over edges,
+# here one. The loop is the same as with an ``AttentionMemory``:
 torch.manual_seed(1)
 network = Network()
 optimizer = torch.optim.Adam(network.parameters(), lr=0.005, weight_decay=5e-3)
@@ -289,13 +292,13 @@ torch.testing.assert_close(in_training, whole[batch.n_id[:size]], rtol=1e-4, ato
 print(f'test accuracy {100 * (scores.argmax(1) == y)[test].float().mean():.1f} %')
 
 # %%
-# Here the input of the attention is a map of each node alone. If it reads edges or another
-# attention, go layer by layer: compute the input ``[N, D]`` of the attention for all nodes, part by
-# part as the scores above, keep it in a tensor, and sum up the keys of its rows. In a batch
-# ``frozen`` then reads the rows of that tensor.
+# Here the input of the attention is a map of each node alone. If this input depends on edges or on
+# another attention, go layer by layer. Compute the input ``[N, D]`` for all nodes, part by part as
+# the scores above, and keep it in a tensor. Sum up the keys of its rows. In a batch, ``frozen``
+# then reads rows of that tensor.
 #
-# The layer may be any with the property *state* in :doc:`/which`. A norm over nodes takes its
-# statistics over the batch; use ``LayerNorm``.
+# The layer may be any with the property *state* in :doc:`/which`. Use ``LayerNorm`` as norm: a norm
+# over nodes takes its statistics over the batch.
 
 # %%
 # How much is in memory

@@ -44,8 +44,8 @@ train, valid, test = digits[:1000], digits[1000:1300], digits[1300:]
 next(iter(DataLoader(train, batch_size=50)))
 
 # %%
-# Graphs without features get a constant by PyG's ``Constant()``, or their degrees by
-# ``NodeDegree(attr_name=None)``. Both become ``x``.
+# If your graphs have no features, PyG's ``Constant()`` makes a constant ``x``, and
+# ``NodeDegree(attr_name=None)`` an ``x`` of degrees.
 #
 # Train, validate, test
 # ---------------------
@@ -221,10 +221,10 @@ model(batch.x, batch.edge_index, batch.batch).shape
 # ----------------------------
 #
 # In data sets of molecules ``x`` and ``edge_attr`` are often numbers of kinds, such as 7 for
-# nitrogen and 2 for a double bond. Such a number is no quantity: encode it by ``one_hot``, or
-# several columns by an ``Embedding`` each. The message passing reads the features of edges: give
-# the model ``edge_channels``, and a ``conv`` that takes them. PyG's random walks show cycles: their
-# probabilities of a return are an encoding of each node.
+# nitrogen and 2 for a double bond. Such a number is no quantity: encode it by ``one_hot``, or each
+# of several columns by an ``Embedding``. The message passing reads the features of edges: give the
+# model ``edge_channels``, and a ``conv`` that takes edge features. PyG's ``AddRandomWalkPE`` shows
+# cycles: it encodes each node by the probabilities that a random walk returns to it.
 from torch_geometric.transforms import AddRandomWalkPE
 
 

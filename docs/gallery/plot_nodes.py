@@ -41,7 +41,7 @@ data
 # Train, and choose on the validation nodes
 # -----------------------------------------
 #
-# The loop is that of any model of PyG, with the optimiser and the settings of the program in
+# The training loop is the usual one of PyG. Optimiser and settings are those of the program in
 # :doc:`/gps`, which trains for up to 500 epochs on a public graph. The score is the test accuracy
 # at the best validation epoch.
 EPOCHS = 60
@@ -73,9 +73,9 @@ def train(model):
 # Local layers before one gated layer of attention
 # ------------------------------------------------
 #
-# In a *gated* layer (``gate=True``) the attention multiplies a map of the layer's input. These are
-# settings for many labels, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_. With 20 labels
-# per class, as here, a GCN and DIFFormer are ahead on Cora (:doc:`/which`).
+# In a *gated* layer (``gate=True``) the attention multiplies a map of the layer's input. The
+# settings below are for many labels, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_. With
+# 20 labels per class, as here, a GCN and DIFFormer are ahead on Cora (:doc:`/which`).
 # ``attn_type=None`` and ``'mean'`` are the controls.
 def graph_transformer(attn_type):
     torch.manual_seed(1)

@@ -51,9 +51,9 @@ _ = (folder / 'shop' / 'raw.csv').write_text('\n'.join(['user_id,item_id,time', 
 # :class:`~torch_geometric_lgt.datasets.InteractionDataset` reads and splits it. A public data set
 # has a name instead, such as ``'movielens-100k'``, and is downloaded.
 #
-# The third of ``columns`` has times, by which the rows are sorted. Without it the rows must be in
-# the order of time for ``split='leave-one-out'``, which tests with the last item of each user. The
-# default for a file ``raw`` is a random split.
+# The third of ``columns`` has times, by which the rows are sorted. For a file ``raw`` the default
+# split is random. ``split='leave-one-out'`` tests with the last item of each user, and needs a
+# column of times or rows in the order of time.
 dataset = InteractionDataset(folder, 'shop', columns=('user_id', 'item_id', 'time'))
 dataset[0]
 
@@ -310,8 +310,8 @@ saved['known'] = torch.cat([saved['known'], pair], dim=1)
 assert best_items(user) == others
 
 # %%
-# To let the choice count at once, rank by the mean of the rows of all chosen items, the new one
-# among them, in place of the user's row. The rows have length 1 unless the rule is ``'inner'``:
+# To let the choice change the ranking at once, replace the user's row by the mean of the rows of
+# all chosen items, including the new one. The rows have length 1 unless the rule is ``'inner'``:
 chosen = saved['known'][1, saved['known'][0] == 0] - served.num_users
 nearest_items(item_rows[chosen].mean(0), chosen)
 
@@ -341,10 +341,10 @@ compared
 
 # %%
 # An item without a row cannot be ranked. When new items come, train again on all interactions, also
-# those of new users: ids of the new data set may have other numbers, so replace the whole file.
-# ``load_state_dict`` refuses the saved state, which has other sizes. The new model may start from
-# the learned rows, which are found by the ids. Its layers and encodings stay new: the columns of
-# new encodings are others.
+# those of new users, and replace the whole file, because ids may have other numbers in the new data
+# set. ``load_state_dict`` refuses the saved state, which has other sizes. The embedding of the new
+# model may start from the saved rows, found by their ids. Its layers and encodings stay new,
+# because new encodings have other columns.
 def start_from_saved(model, user_ids, item_ids):
     """Copies the saved rows of the embedding to the users and items with the same ids."""
     rows = saved['state_dict']['embedding.weight']

@@ -150,9 +150,9 @@ axis.spines[['top', 'right']].set_visible(False)
 
 # %%
 # The mean tells every node the same, so it does not help here. Attention does. The task was made to
-# need it; on the nodes of one graph the gain is often small.
-# :func:`~torch_geometric_lgt.diagnostics.attention_report` says what the layer does with its
-# input: :doc:`/attention` explains the columns.
+# need attention; on the nodes of one graph the gain is often small.
+# :func:`~torch_geometric_lgt.diagnostics.attention_report` says what the layer does with its input:
+# :doc:`/attention` explains the columns.
 from torch_geometric_lgt.diagnostics import attention_report
 
 model, _ = models['attention']
