@@ -80,9 +80,10 @@ class NeighborSampler(BaseSampler):
         temporal_strategy (str, optional): Which of the edges up to the time of a seed are drawn:
             :obj:`"uniform"` for any, or :obj:`"last"` for the latest. (default: :obj:`"uniform"`)
         time_attr (str, optional): Name of the times, an attribute of nodes ``[N]`` or of edges
-            ``[E]``. In a graph with as many nodes as edges, PyG takes it for one of nodes unless
-            its name has ``edge`` in it. In a heterogeneous graph, edges without times (or from
-            nodes without times) are drawn regardless of times. (default: :obj:`None`, no times)
+            ``[E]``. In a graph with as many nodes as edges, PyG takes the attribute for a node
+            attribute unless its name contains ``edge``. In a heterogeneous graph, edges without
+            times (or from nodes without times) are drawn regardless of times. (default:
+            :obj:`None`, no times)
         weight_attr (str, optional): Name of the weights, an edge attribute ``[E]``. Without
             :obj:`replace`, a node's edges are drawn one after another in proportion to the weights;
             edges of weight 0 come last. With times only edges up to the time of the seed count. In

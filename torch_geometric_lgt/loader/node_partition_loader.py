@@ -21,10 +21,10 @@ class NodePartitionLoader(DataLoader):
     r"""Splits the nodes at random into batches, anew in each epoch, and loads the subgraph that
     each batch induces.
 
-    The authors of SGFormer train it in this way on large graphs, and the authors of NodeFormer
-    train theirs with only the training nodes as :obj:`input_nodes`. An epoch takes :math:`O(N + E)`
-    time for all batches together. In addition to the data, whose tensors may be memory-mapped, the
-    loader takes :math:`O(N + E b / N)` memory for batches of :math:`b` nodes.
+    The authors of DIFFormer and SGFormer train their models in this way on large graphs. The
+    authors of NodeFormer do so with only the training nodes as :obj:`input_nodes`. An epoch takes
+    :math:`O(N + E)` time for all batches together. In addition to the data, whose tensors may be
+    memory-mapped, the loader takes :math:`O(N + E b / N)` memory for batches of :math:`b` nodes.
 
     A batch has the attributes of its nodes, in the order of their ids, and of the edges between
     these nodes. :obj:`n_id` and :obj:`e_id` are the ids of its nodes and edges in the full graph,

@@ -16,8 +16,8 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 class MeanAttention(KernelLayer):
     r"""Gives each node the plain mean of the values of its graph: attention with equal weights.
 
-    **Edges are ignored.** In the place of a layer such as :class:`torch_geometric.nn.GCNConv` it
-    leaves out the graph; :class:`~torch_geometric_lgt.nn.GPSConv` puts both side by side.
+    **Edges are ignored.** To use the graph too, put the layer beside message passing, as
+    :class:`~torch_geometric_lgt.nn.GPSConv` does.
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{1}{|\mathcal{B}(i)|} \sum_{j \in \mathcal{B}(i)}

@@ -50,8 +50,8 @@ class DIFFormerConv(LinearLayer):
 
     Differs from the authors' code with several heads: here heads are concatenated and each has its
     own Frobenius norm (:obj:`norm`); there heads are averaged and share one norm. The published
-    settings for node classification have one head. Differs from it with directed or weighted edges:
-    there the degrees of both ends are in-degrees, which count edges.
+    settings for node classification have one head. Differs from the authors' code with directed or
+    weighted edges, too: there the degrees of both ends are in-degrees, which count edges.
 
     Args:
         in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and

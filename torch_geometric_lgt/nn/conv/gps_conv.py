@@ -53,7 +53,7 @@ class GPSConv(PyGGPSConv):
     Args:
         channels (int): Size of each input and output sample.
         conv (torch.nn.Module, optional): The message passing layer, or :obj:`None` for attention
-            alone. As in PyG, :attr:`norm1` is then there and not used:
+            alone. As in PyG, :attr:`norm1` is then not used, and
             :class:`~torch.nn.parallel.DistributedDataParallel` needs ``static_graph=True``.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         dropout (float, optional): Dropout probability of the output of each branch and within the

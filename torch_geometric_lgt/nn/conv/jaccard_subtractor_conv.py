@@ -126,8 +126,8 @@ class JaccardSubtractorConv(AttentionLayer):
           :obj:`edge_channels`
         - **output:** node features :math:`(N_t, F_{out})`; with ``return_edge_scores=True`` a pair
           of these and of the scores :math:`\mathbf{s}_{ij}` :math:`(E, F_q)`, where :math:`F_q` is
-          the number of channels of the heads with queries and keys: all for two of :obj:`"softmax"`
-          and :obj:`"subtractor"`, half for one
+          the number of channels of the heads with queries and keys: all channels if both kernels
+          are :obj:`"softmax"` or :obj:`"subtractor"`, half of them if one is
 
     Raises:
         ValueError: If :obj:`heads` is odd or does not divide :obj:`out_channels`, a kernel is

@@ -30,9 +30,9 @@ class KernelAttentionConv(KernelLayer):
     attention (Eq. 6) of `"Masked Graph Transformer for Large-Scale Recommendation"
     <https://arxiv.org/abs/2405.04028>`_.
 
-    **Edges are ignored** unless the layer has a relational bias (:obj:`relational_order`). In the
-    place of a layer such as :class:`torch_geometric.nn.GCNConv` it leaves out the graph;
-    :class:`~torch_geometric_lgt.nn.GPSConv` puts both side by side.
+    **Edges are ignored** unless the layer has a relational bias (:obj:`relational_order`). To use
+    the graph too, put the layer beside message passing, as :class:`~torch_geometric_lgt.nn.GPSConv`
+    does.
 
     It is also the attention of `"NodeFormer" <https://arxiv.org/abs/2306.08385>`_ and
     `"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_:
@@ -93,9 +93,9 @@ class KernelAttentionConv(KernelLayer):
         feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`,
             :obj:`"orthogonal"` or :obj:`"simplex"` (random exponentials whose directions are
             independent, orthogonal, or the corners of a simplex), :obj:`"fourier"`, :obj:`"elu"`,
-            :obj:`"relu"`, :obj:`"focused"`, :obj:`"learned"`, or a module. It gets queries or keys
-            ``[N, H, C]`` and returns :math:`\phi` itself ``[N, H, M]``, not its logarithm, without
-            negative features. (default: :obj:`"simplex"`)
+            :obj:`"relu"`, :obj:`"focused"`, :obj:`"learned"`, or a module. A module gets queries or
+            keys ``[N, H, C]`` and returns :math:`\phi` itself ``[N, H, M]``, not its logarithm,
+            without negative features. (default: :obj:`"simplex"`)
         num_features (int, optional): :math:`M`, the number of random or learned vectors
             :math:`\mathbf{w}_m` per head; each gives one feature, and two with :obj:`"fourier"`.
             :obj:`None` for other maps. (default: :obj:`None`, as many as channels of a key)

@@ -16,8 +16,8 @@ class SGFormerConv(LinearLayer):
     attention of `"SGFormer: Simplifying and Empowering Transformers for Large-Graph
     Representations" <https://arxiv.org/abs/2306.10759>`_.
 
-    **Edges are ignored.** In the place of a layer such as :class:`torch_geometric.nn.GCNConv` it
-    leaves out the graph; :class:`~torch_geometric_lgt.nn.GPSConv` puts both side by side.
+    **Edges are ignored.** To use the graph too, put the layer beside message passing, as
+    :class:`~torch_geometric_lgt.nn.GPSConv` does.
 
     .. math::
         \mathbf{X}^{\prime} = \mathbf{D}^{-1} \left[ \mathbf{V} + \frac{1}{N} \tilde{\mathbf{Q}}
@@ -28,15 +28,15 @@ class SGFormerConv(LinearLayer):
 
     over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} /
     \|\mathbf{Q}\|_F` and :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph
-    and head. Frobenius norms are the default because the authors' code has them. With them all
-    other nodes together have on average at most a share of order :math:`1 / N` in an output: the
-    layer hardly attends. With ``norm='row'``, which divides each query and key by its length, this
-    share does not fall with :math:`N`.
+    and head. Frobenius norms are the default because the authors' code has them. With Frobenius
+    norms all other nodes together have on average at most a share of order :math:`1 / N` in an
+    output: the layer hardly attends. With ``norm='row'``, which divides each query and key by its
+    length, this share does not fall with :math:`N`.
 
     Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only,
-    by default no biases, and averages its heads. It replaces entries of queries and keys that are
-    exactly 0 by 1e-6. In a batch, PyG's layer sets :math:`N` to the size of the largest graph,
-    so that its output for a graph depends on the other graphs. This layer's output does not.
+    by default no biases, and averages its heads. PyG's layer also replaces entries of queries and
+    keys that are exactly 0 by 1e-6. In a batch it sets :math:`N` to the size of the largest graph,
+    so its output for a graph depends on the other graphs. The output of this layer does not.
 
     Differs from the authors' code with several heads: here heads are concatenated and each has its
     own Frobenius norm; there heads are averaged and share one norm. The published settings for node

@@ -210,10 +210,11 @@ class LayerwiseModel(StreamedModel):
         r"""Builds an :class:`AttentionMemory` of a graph: for each layer the state (sums over the
         keys) of all nodes, with which a batch attends to the whole graph.
 
-        If :obj:`folder` is given, it has the inputs of the layers, which the memory maps from their
-        files. An earlier memory in the folder, also of other parameters, is replaced by new files.
-        As long as an :class:`AttentionMemory` of the earlier files exists, it keeps its values and
-        the disk keeps its files. :meth:`AttentionMemory.save` writes a memory to a file of its own.
+        If :obj:`folder` is given, the inputs of the layers are stored in its files, which the
+        memory maps. New files replace an earlier memory in the folder, also one of other
+        parameters. As long as an :class:`AttentionMemory` of the earlier files exists, it keeps its
+        values and the disk keeps its files. :meth:`AttentionMemory.save` writes a memory to a file
+        of its own.
 
         A later :meth:`inference` of the same parameters in this folder reads the files, and leaves
         its scores in their place; the memory keeps its values. The scores are never overwritten:

@@ -134,8 +134,8 @@ class Recommender(Module):
         r"""Finds the :obj:`k` best nodes of :obj:`dst_index` (default: all items) for each node of
         :obj:`src_index` (default: all users).
 
-        The model is in evaluation and without gradients meanwhile. Some users are scored at a time,
-        so that memory does not grow with users times items.
+        The method runs the model in evaluation mode, without gradients. It scores some users at a
+        time, so that memory does not grow with users times items.
 
         Args:
             edge_index (torch.Tensor or SparseTensor, optional): The graph, if the embeddings or the

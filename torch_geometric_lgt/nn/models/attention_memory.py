@@ -24,17 +24,19 @@ class AttentionMemory:
         + \sum_{j \in \mathcal{K}} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}
 
     where :math:`\mathcal{K}` are the seed nodes of a batch, its first :obj:`num_keys` rows. The
-    first two terms are the result of :meth:`without` for these nodes; the model adds the third.
-    Only the seed nodes are keys, and only their rows of the output are valid; the sampled
-    neighbours after them serve message passing. So pass :obj:`num_keys`: as keys, the neighbours
-    would count twice. A :class:`~torch_geometric_lgt.loader.NeighborLoader` has
-    ``batch.batch_size`` seed nodes in a batch. A
-    :class:`~torch_geometric_lgt.loader.LinkNeighborLoader` has ``batch.num_sampled_nodes[0]``, the
-    ends of the pairs. The earlier keys :math:`\mathbf{k}_j^{\mathrm{old}}` of the seed nodes,
-    computed from the stored inputs, are constants, and the present keys :math:`\mathbf{k}_j` have
-    gradients; every node counts once. Until a parameter changes, :math:`\mathbf{S}` is the state of
-    the whole graph. Afterwards the keys outside the batch belong to the old parameters; build the
-    memory again every few steps. It takes one pass over the graph for each layer.
+    method :meth:`without` returns the first two terms for these nodes; the model adds the third.
+
+    Pass :obj:`num_keys`: only the seed nodes are keys, and only their rows of the output are valid.
+    The sampled neighbours after them serve message passing; as keys they would count twice. A
+    :class:`~torch_geometric_lgt.loader.NeighborLoader` has ``batch.batch_size`` seed nodes in a
+    batch. A :class:`~torch_geometric_lgt.loader.LinkNeighborLoader` has
+    ``batch.num_sampled_nodes[0]``, the ends of the pairs.
+
+    The earlier keys :math:`\mathbf{k}_j^{\mathrm{old}}`, computed from the stored inputs, are
+    constants. The present keys :math:`\mathbf{k}_j` have gradients. Until a parameter changes,
+    :math:`\mathbf{S}` is the state of the whole graph. Afterwards the keys outside the batch belong
+    to the old parameters: build the memory again every few steps. Building it takes one pass over
+    the graph for each layer.
 
     For scores of edges (``level='edge'``) sample one hop more than the model has layers of message
     passing. Then the scores of the edges into seed nodes are valid,
@@ -42,10 +44,10 @@ class AttentionMemory:
 
     The method :obj:`attention_memory` of a model builds the memory, and :meth:`load` reads one; do
     not call the constructor. The memory stores the inputs of the layers, in files if the method
-    gets a folder. It has no dropout, as in evaluation. If the model is in training mode, the noise
-    of NodeFormer is drawn once for each node, when the memory is built; NodeFormer refuses a memory
-    of the other mode. A batch gets the states from :meth:`without`. For a network of your own,
-    :doc:`/generated/gallery/plot_large_graph` has the same by hand.
+    gets a folder. The keys have no dropout, as in evaluation. If the model is in training mode, the
+    noise of NodeFormer is drawn once for each node, when the memory is built; NodeFormer refuses a
+    memory of the other mode. For a network of your own, :doc:`/generated/gallery/plot_large_graph`
+    shows how to sum up the keys yourself.
 
     Attributes:
         states (list): The :class:`~torch_geometric_lgt.functional.AttentionState` of all nodes in

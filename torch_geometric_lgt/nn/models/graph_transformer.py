@@ -153,9 +153,10 @@ class GraphTransformer(LayerwiseModel):
             the input layer. (default: :obj:`False`)
         norm (str, optional): The normalisation of the layers, :obj:`"batch_norm"`,
             :obj:`"layer_norm"` of each node, or :obj:`None`. In training :obj:`"batch_norm"` mixes
-            the graphs of a batch. In a batch of one graph it makes the mean of the nodes constant:
-            with ``level='graph'`` all graphs have one score there, with :obj:`aggr` :obj:`"sum"`
-            all of as many nodes, and nothing is learned. (default: :obj:`"batch_norm"`)
+            the graphs of a batch. With ``level='graph'`` train it with at least two graphs in a
+            batch: in a batch of one, the mean of the nodes is constant, so all graphs (with
+            :obj:`aggr` :obj:`"sum"` all of as many nodes) have one score, and nothing is learned.
+            (default: :obj:`"batch_norm"`)
         act (str or torch.nn.Module, optional): The activation. (default: :obj:`"relu"`)
         aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
             nodes: by their :obj:`"mean"`, :obj:`"sum"` (or :obj:`"add"`) or :obj:`"max"`, or by a

@@ -63,9 +63,9 @@ class MGFormer(Recommender):
     item is the inner product of their rows in :math:`\mathbf{H}`. The method :meth:`recommend`
     ranks by these scores unless :attr:`scoring` is set to another rule.
 
-    Differs from the paper, which names neither the residual nor the length :math:`s`, nor a bias of
-    queries and keys, which the projections have here. Without the residual, the rows of an
-    untrained layer are close to the mean of all rows.
+    Differs from the paper, which does not mention three parts: the residual, the length :math:`s`,
+    and the biases of queries and keys. Without the residual, the rows of an untrained layer are
+    close to the mean of all rows.
 
     The class has the methods of :class:`torch_geometric.nn.LightGCN`, with additional arguments
     such as :obj:`nodes` and :obj:`states` of :meth:`get_embedding`. Nodes 0 to U - 1 are users, and
@@ -256,10 +256,10 @@ class MGFormer(Recommender):
         of :obj:`edge_index` are sorted by target.
 
         Args:
-            edge_index (torch.Tensor or SparseTensor, optional): The graph, needed by the mask
-                :obj:`"adjacency"`, with both directions of each edge: without edges into users no
-                user attends to an item, and no error is raised. Needed by the mask
-                :obj:`"degree"` of a model without :obj:`degree`, too. (default: :obj:`None`)
+            edge_index (torch.Tensor or SparseTensor, optional): The graph. The mask
+                :obj:`"adjacency"` needs it with both directions of each edge: without edges into
+                users no user attends to an item, and no error is raised. The mask :obj:`"degree"`
+                needs it in a model without :obj:`degree`. (default: :obj:`None`)
             nodes (torch.Tensor or list, optional): The ids ``[n]``, or a bool for each node.
                 (default: :obj:`None`, all)
             states (list, optional): For each layer the sums over the keys of all nodes, from

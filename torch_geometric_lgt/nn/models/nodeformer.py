@@ -193,8 +193,8 @@ class NodeFormer(Backbone):
 
     @property
     def uses_degrees(self) -> bool:
-        r"""Tells whether layers read the degrees of the whole graph, as sums of values do and sums
-        of outputs do not."""
+        r"""Tells whether layers read the degrees of the whole graph, which they do only with
+        ``relational_input='value'``."""
         return self.uses_edges and self.takes_pairs
 
     @overload

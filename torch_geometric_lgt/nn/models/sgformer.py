@@ -49,9 +49,9 @@ class SGFormer(Backbone):
     of the layer before it in place of :math:`\mathbf{Z}^{(0)}`.
 
     Differs from :class:`torch_geometric.nn.models.SGFormer`: its attention has row norms and no
-    biases, an activation follows each attention layer, and the residual has fixed weights. Its
-    local branch is another one and reads the features. Its outputs are logarithms of probabilities,
-    and those of a graph also depend on the other graphs in the batch; the attention here does not.
+    biases, an activation follows each attention layer, and the residual has fixed weights. PyG's
+    local branch is another network and reads the features. PyG's outputs are logarithms of
+    probabilities, and depend on the other graphs of the batch; the attention here does not.
 
     Differs from the authors' code: both branches read one input layer, as in the paper, unless
     ``gnn_input="input"``. With several heads, the Frobenius norms are those of each head, not of
