@@ -341,10 +341,10 @@ compared
 
 # %%
 # An item without a row cannot be ranked. When new items come, train again on all interactions, also
-# those of new users, and replace the whole file, because ids may have other numbers in the new data
-# set. ``load_state_dict`` refuses the saved state, which has other sizes. The embedding of the new
-# model may start from the saved rows, found by their ids. Its layers and encodings stay new,
-# because new encodings have other columns.
+# those of new users. Replace the whole file: ids may have other numbers in the new data set.
+# ``load_state_dict`` refuses the saved state, which has other sizes. The embedding of the new model
+# may start from the saved rows, found by their ids. Its layers and encodings stay new, because new
+# encodings have other columns.
 def start_from_saved(model, user_ids, item_ids):
     """Copies the saved rows of the embedding to the users and items with the same ids."""
     rows = saved['state_dict']['embedding.weight']
