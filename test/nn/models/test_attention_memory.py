@@ -274,7 +274,7 @@ def test_a_run_resumes_with_the_newest_files(tmp_path, windows_files, monkeypatc
         model.lin_in.weight.div_(2)
     memory = model.attention_memory(loader, tmp_path)
     expected = [values_of(memory), model.inference(loader)]
-    monkeypatch.setattr(model, 'input_layer', lambda *_: pytest.fail('not from the files'))
+    monkeypatch.setattr(DIFFormer, 'input_layer', lambda *_: pytest.fail('not from the files'))
     scores = model.inference(loader, tmp_path)
     torch.testing.assert_close([values_of(memory), scores], expected, rtol=0, atol=0)
     assert not torch.equal(earlier.inputs[0], memory.inputs[0])

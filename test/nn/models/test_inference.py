@@ -400,6 +400,29 @@ def test_raises(tmp_path):
         LiteGT(5, 8, 3, level='edge').double().inference(loader(data))
 
 
+ACTIVATIONS = {
+    'builtin': (torch.relu, torch.tanh),
+    'function': (torch.nn.functional.relu, torch.nn.functional.silu),
+    'lambda': (lambda x: x.relu(), lambda x: x.tanh()),
+    'constant': (lambda x: x.clamp(min=0), lambda x: x.clamp(min=1)),
+    'partial': tuple(partial(torch.nn.functional.leaky_relu, negative_slope=s) for s in (0.1, 0.2)),
+}
+
+
+@pytest.mark.parametrize('name', ACTIVATIONS)
+def test_folders_tell_functions_apart(name, tmp_path):
+    """The scores of the model with the first activation were returned for the second."""
+    data = graph()
+    one, other = (DIFFormer(5, 8, 3, act=act).double() for act in ACTIVATIONS[name])
+    other.load_state_dict(one.state_dict())
+    scores = one.inference(loader(data), tmp_path)
+    torch.testing.assert_close(one.inference(loader(data), tmp_path), scores, rtol=0, atol=0)
+    with pytest.raises(ValueError, match='of a run with other parameters, settings or data'):
+        other.inference(loader(data), tmp_path)
+    one.compile(backend='eager')
+    torch.testing.assert_close(one.inference(loader(data), tmp_path), scores, rtol=0, atol=0)
+
+
 def test_networks_with_weights_of_their_own_see_the_edges():
     data, model = graph(), SGFormer(5, 8, 3, gnn=GAT(8, 8, 2)).double()
     scores = model.inference(loader(data))

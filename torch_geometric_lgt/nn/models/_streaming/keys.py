@@ -1,4 +1,6 @@
 from collections.abc import Mapping
+from functools import partial
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch_geometric_lgt._io import checksum
 from torch_geometric_lgt.nn._layers.linear_parts import is_plain_tensor
 
 SETTINGS = (bool, int, float, str, tuple)
+NO_SETTINGS = ('training', '_compiled_call_impl')
 
 
 def model_key(model: Module) -> tuple[str, str]:
@@ -45,17 +48,34 @@ def quantized_value(state: Mapping[str, Any]) -> str | None:
 
 def plain_settings(model: Module) -> dict[str, str]:
     r"""Returns the class of each module in :obj:`model` and its plain settings (numbers, texts,
-    tuples), as texts by the name of the module and the setting. The training mode does not
-    count."""
+    tuples, functions), as texts by the name of the module and the setting. The training mode does
+    not count, nor that a module is compiled."""
     settings = {}
     for name, module in model.named_modules():
         settings[name] = type(module).__name__
+        texts = {key: _text(value) for key, value in sorted(vars(module).items())}
         settings |= {
-            f'{name}.{key}': repr(value)
-            for key, value in sorted(vars(module).items())
-            if key != 'training' and isinstance(value, SETTINGS)
+            f'{name}.{key}': text
+            for key, text in texts.items()
+            if key not in NO_SETTINGS and text is not None
         }
     return settings
+
+
+def _text(value: Any) -> str | None:
+    r"""Returns a text that identifies a plain setting in every process, or :obj:`None` for other
+    values. That of a function has its name, and the names and plain constants in its code."""
+    if isinstance(value, SETTINGS):
+        return repr(value)
+    if isinstance(value, partial):
+        return f'{_text(value.func)} of {value.args} and {value.keywords}'
+    if not isinstance(value, (BuiltinFunctionType, FunctionType)):
+        return None
+    name = f'{value.__module__}.{value.__qualname__}'
+    if isinstance(value, BuiltinFunctionType):
+        return name
+    code = value.__code__
+    return f'{name} of {code.co_names} and {[c for c in code.co_consts if isinstance(c, SETTINGS)]}'
 
 
 def graph_key(store: Any) -> str:
