@@ -373,6 +373,16 @@ def test_numbers_and_compiled_models_are_looked_at():
         compiled(torch.zeros(2))
 
 
+def test_scripted_modules_are_left_out():
+    """They take no hooks: those of the other modules stayed."""
+    scripted = torch.jit.script(torch.nn.ReLU())
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), scripted, torch.nn.Linear(2, 2))
+    x = torch.full((1, 2), math.nan)
+    with check_finite(model), pytest.raises(ValueError, match='input of the model'):
+        model(x)
+    assert model(x).isnan().all()
+
+
 def test_a_sparse_matrix_that_is_old_is_found():
     transform = ToSparseTensor(remove_edge_index=False, attr=None)
     data = transform(Data(edge_index=sort_edge_index(EDGES), num_nodes=40))

@@ -157,7 +157,8 @@ def check_finite(model: torch.nn.Module) -> Iterator[None]:
     Each check reads the whole tensor. Use the context manager to find the module that produces NaN;
     gradients are not checked. Layers of this package usually apply several of their linear maps in
     one product. While they are checked, they call their linear maps one after the other, so results
-    are rounded differently, and inputs above about :math:`10^{18}` may overflow earlier.
+    are rounded differently, and inputs above about :math:`10^{18}` may overflow earlier. Modules of
+    ``torch.jit.script`` take no checks and are left out.
 
     Args:
         model (torch.nn.Module): Any model.
@@ -177,29 +178,27 @@ def check_finite(model: torch.nn.Module) -> Iterator[None]:
         ...
         ValueError: the input of the model (Sequential) is not finite, first in row 1
     """
-
-    handles = []
-    for name, module in model.named_modules():
-        where = f'{name or "the model"} ({type(module).__name__})'
-        handles.append(
-            module.register_forward_pre_hook(
-                lambda _, values, named, where=where: _require_finite(
-                    f'input of {where}', *values, *named.values()
-                ),
-                with_kwargs=True,
+    with contextlib.ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):  # takes no hooks
+                continue
+            where = f'{name or "the model"} ({type(module).__name__})'
+            hooks.enter_context(
+                module.register_forward_pre_hook(
+                    lambda _, values, named, where=where: _require_finite(
+                        f'input of {where}', *values, *named.values()
+                    ),
+                    with_kwargs=True,
+                )
             )
-        )
-        handles.append(
-            module.register_forward_hook(
-                lambda _, values, out, where=where: _require_finite(f'output of {where}', out)
+            hooks.enter_context(
+                module.register_forward_hook(
+                    lambda _, values, out, where=where: _require_finite(f'output of {where}', out)
+                )
             )
-        )
-    try:
-        with torch.compiler.set_stance('force_eager'):  # compiled code calls no new hooks
-            yield
-    finally:
-        for handle in handles:
-            handle.remove()
+        # compiled code calls no new hooks
+        hooks.enter_context(torch.compiler.set_stance('force_eager'))
+        yield
 
 
 def _require_finite(what: str, *values: Any) -> None:
