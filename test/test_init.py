@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn.utils import prune
 
+from torch_geometric_lgt import init
 from torch_geometric_lgt._attention_calls import recorded_calls
 from torch_geometric_lgt.init import kmeans_
 from torch_geometric_lgt.nn import (
@@ -147,6 +148,19 @@ def test_refuses_few_different_keys():
     before = copy.deepcopy(conv.state_dict())
     with pytest.raises(ValueError, match=r'of at least 3 different keys, .* features \(got 2\)'):
         kmeans_(conv, torch.eye(4)[:2].repeat(10, 1))
+    for name, value in conv.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_an_interrupt_leaves_the_model_as_before(monkeypatch):
+    def centres(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(init, '_centres', centres)
+    conv = KernelAttentionConv(4, 4, **MAP)
+    before = copy.deepcopy(conv.state_dict())
+    with pytest.raises(KeyboardInterrupt):
+        kmeans_(conv, groups()[0])
     for name, value in conv.state_dict().items():
         assert torch.equal(value, before[name]), name
 

@@ -110,7 +110,7 @@ def kmeans_(
         for name in names:
             with torch.no_grad(), recorded_calls(model, args, kwargs) as (calls, _):
                 _start(next(call for call in calls if call.name == name), sharpness, seed)
-    except Exception:
+    except BaseException:  # also an interrupt
         for part, state in zip(parts, before, strict=True):
             part.load_state_dict(state)
         raise
