@@ -26,7 +26,7 @@ def is_tracing() -> bool:
 def is_jit_tracing() -> bool:
     r"""Returns whether :meth:`torch.jit.trace` traces the code. It traces a second time without
     gradients, to compare both programs."""
-    return torch._C._is_tracing()
+    return not torch.compiler.is_compiling() and torch._C._is_tracing()
 
 
 def is_exporting() -> bool:
