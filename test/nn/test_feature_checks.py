@@ -58,6 +58,21 @@ def test_features_that_are_no_tensor(name):
             module(wrong, edge_index=EDGES)
 
 
+STATES = [name for name, make in LAYERS.items() if hasattr(make(), 'attention_state')]
+
+
+@pytest.mark.parametrize('name', STATES)
+def test_states_of_features_that_are_no_tensor(name):
+    """Three layers asked them for their size first."""
+    layer, degree = LAYERS[name](), [torch.ones(10).long()] if name == 'degree_masked' else []
+    for wrong, kind in ((None, 'NoneType'), (torch.randn(10, 4).tolist(), 'list')):
+        with pytest.raises(TypeError, match=rf"^'x' must be a torch.Tensor \(got {kind}\)"):
+            layer.attention_state(wrong, *degree)
+    pair = torch.randn(10, 4), torch.randn(10, 4)
+    with pytest.raises(TypeError, match=r"^'x' must be a torch.Tensor \(got tuple\)"):
+        layer.attention_state(pair, *degree)
+
+
 @pytest.mark.filterwarnings('ignore:The PyTorch API of nested tensors is in prototype')
 @pytest.mark.parametrize('layout', [torch.jagged, torch.strided], ids=str)
 @pytest.mark.parametrize('name', [*MODELS, *LAYERS])

@@ -203,7 +203,6 @@ class KernelLayer(AttentionLayer):
         noise: Tensor | None,
         position: Tensor | None = None,
     ) -> AttentionState:
-        self._check_sources(x)
         return build_state(
             self._keys(self._key_input(x, position), mask, noise), self._value_input(x), nodes
         )

@@ -177,6 +177,7 @@ class DegreeMaskedAttention(KernelLayer):
             AttentionState: Sums ``[B, H, M, 2 * (D + 1)]`` for :math:`B` graphs, :math:`M` features
             of a key and :math:`D` channels of a value.
         """
+        self._check_sources(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
         return self._state(x, self.mask_weights(x, degree, None)[0], nodes, None)
 

@@ -99,6 +99,7 @@ class MeanAttention(KernelLayer):
 
         For the arguments and the use of states see
         :meth:`KernelAttentionConv.attention_state`."""
+        self._check_sources(x)
         return self._state(x, None, segments(batch, x.size(0), batch_size, x.device), None)
 
     def attention_scores(

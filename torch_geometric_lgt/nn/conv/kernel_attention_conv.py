@@ -334,6 +334,7 @@ class KernelAttentionConv(KernelLayer):
             ValueError: If :obj:`x`, :obj:`batch` or :obj:`noise` has a wrong shape, dtype or
                 device.
         """
+        self._check_sources(x)
         noise = self.key_noise(x) if noise is None else noise
         shape = x.size(0), self.heads * self.num_gumbel_samples
         if noise is not None and noise.shape != shape:
