@@ -40,6 +40,11 @@ def mean(record: Mapping[str, Any], metric: str) -> float:
     return record['metrics'][metric]['mean']
 
 
+def model_and_variant(record: Mapping[str, Any]) -> str:
+    r"""Names the model of a result, with its variant in brackets if it has one."""
+    return record['model'] + (f' ({record["variant"]})' if record['variant'] else '')
+
+
 def spread(record: Mapping[str, Any], metric: str, scale: float = 1.0, digits: int = 4) -> str:
     r"""Formats the mean of a metric, with the standard deviation if there are several seeds."""
     value = record['metrics'][metric]

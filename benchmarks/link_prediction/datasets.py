@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import RandomLinkSplit
 from torch_geometric.utils import to_undirected
 
+from benchmarks.recommendation.models import interaction_matrix
 from benchmarks.recommendation.ranking import LENGTH, Scoring, evaluate
 from torch_geometric_lgt.functional.ranking import Scores
 
@@ -58,9 +59,7 @@ class Split:
 def adamic_adar(edge_index: Tensor, num_nodes: int) -> Scores:
     r"""Returns the scores :math:`\sum_k 1 / \log d_k` over the common neighbours :math:`k` of two
     nodes, with degrees :math:`d_k`."""
-    row, column = edge_index.numpy()
-    ones = np.ones(row.size, np.float32)
-    adjacency = csr_array((ones, (row, column)), shape=(num_nodes, num_nodes))
+    adjacency = interaction_matrix(edge_index, num_nodes, num_nodes)
     degree = np.maximum(adjacency.sum(0), 2)  # no two nodes share a neighbour of degree 1
     weighted = csr_array(adjacency / np.log(degree)[:, None])
     return lambda part: torch.from_numpy((adjacency[part.numpy()] @ weighted).toarray())

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.results import read_results
-from benchmarks.common.tables import mean, spread, write_table
+from benchmarks.common.tables import mean, model_and_variant, spread, write_table
 
 
 def report(source: Path, folder: Path) -> str:
@@ -20,7 +20,7 @@ def row(record: dict[str, Any]) -> dict[str, str]:
     is_trained = 'epoch_ms' in metrics
     return {
         'data set': record['dataset'],
-        'model': record['model'] + (f' ({record["variant"]})' if record['variant'] else ''),
+        'model': model_and_variant(record),
         'NDCG@20': spread(record, 'ndcg@20'),
         'Recall@20': spread(record, 'recall@20'),
         'validation NDCG@20': spread(record, 'valid_ndcg@20') if is_trained else '',

@@ -43,17 +43,13 @@ def training_loss(encoder: Classifier, data: Data, pairs: Tensor) -> Tensor:
 
 
 def prepare(
-    graph: Data, split: Split, model: str, config: dict[str, Any], seed: int, path: Path
+    data: Data, split: Split, model: str, config: dict[str, Any], seed: int, path: Path
 ) -> Training:
-    r"""Builds the input of an encoder, the features and the training edges, and seeds the random
-    state for its training."""
-    edges, options = split.train, config['options']
-    data = Data(x=graph.x, edge_index=edges.cpu(), num_nodes=split.num_nodes)
-    sparse = takes_sparse(model, options) and edges.device.type == 'cpu'
-    data = prepare_features(data, normalize=True, sparse=sparse).to(edges.device)
+    r"""Seeds the random state and builds the training of an encoder, which reads the features of
+    :obj:`data` and the training edges."""
     torch.manual_seed(seed)
-    sizes = data.num_features, config['channels']
-    encoder = make(model, *sizes, edges, split.num_nodes, options).to(edges.device)
+    edges, sizes = split.train, (data.num_features, config['channels'])
+    encoder = make(model, *sizes, edges, split.num_nodes, config['options']).to(edges.device)
     return Training(
         encoder,
         torch.optim.Adam(encoder.parameters(), lr=config['lr']),
@@ -65,9 +61,8 @@ def prepare(
 
 
 @torch.no_grad()
-def measure(training: Training, split: Split) -> dict[str, float]:
+def measure(training: Training, data: Data, split: Split) -> dict[str, float]:
     r"""Measures a finished training on the test edges."""
-    (data,) = training.batches()
     return {
         **split.measure(inner_products(training.model.eval(), data.x)),
         'valid_ndcg@20': training.best_score,
@@ -107,14 +102,17 @@ def run(args: argparse.Namespace) -> Path:
         try_restart_peak()
         return write(metrics=measure_heuristic(splits.values()), peak_memory_mib=peak_mib())
 
+    sparse = takes_sparse(args.model, config['options']) and device.type == 'cpu'
+    data = prepare_features(Data(x=graph.x), normalize=True, sparse=sparse).to(device)
+
     def prepare_seed(seed: int) -> Training:
         path = checkpoint(args.model, name, [TASK, name, args.model, config, seed], content)
-        return prepare(graph, splits[seed], args.model, config, seed, path)
+        return prepare(data, splits[seed], args.model, config, seed, path)
 
     results = train_seeds(
         args.seeds,
         prepare_seed,
-        lambda training, seed: measure(training, splits[seed]),
+        lambda training, seed: measure(training, data, splits[seed]),
         Schedule(config['epochs'], config['patience'], config['every']),
         args.model,
     )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from benchmarks.common.figures import COLORS, can_draw, save_figure, subplots
 from benchmarks.common.results import read_results
-from benchmarks.common.tables import mean, spread, write_table
+from benchmarks.common.tables import mean, model_and_variant, spread, write_table
 from benchmarks.node_classification.metrics import METRICS, metric_of
 from benchmarks.node_classification.plots import save_sweeps, scores_figure
 from benchmarks.node_classification.settings import PUBLISHED
@@ -51,7 +51,7 @@ def row(record: dict[str, Any], published: float | None) -> dict[str, str]:
     return {
         'data set': record['dataset'],
         'protocol': record['protocol'],
-        'model': record['model'] + (f' ({record["variant"]})' if record['variant'] else ''),
+        'model': model_and_variant(record),
         'metric': METRICS[metric].title,
         'test score': spread(record, metric, 100, 2),
         'published': '' if published is None else f'{100 * published:.2f}',
