@@ -94,6 +94,13 @@ def check_flags(**flags: bool) -> None:
             raise ValueError(f"'{name}' must be True or False (got {flag!r})")
 
 
+def check_keywords(**arguments: Any) -> None:
+    r"""Raises a ValueError unless each keyword is a dictionary of arguments or :obj:`None`."""
+    for name, value in arguments.items():
+        if not (value is None or isinstance(value, dict)):
+            raise ValueError(f"'{name}' must be a dictionary of arguments (got {value!r})")
+
+
 def check_counts(name: str, counts: Any) -> None:
     r"""Checks that the argument called :obj:`name` is a sequence of whole numbers, one for each
     hop.

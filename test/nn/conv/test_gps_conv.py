@@ -223,6 +223,9 @@ def test_reset_gives_the_parameters_of_a_new_layer():
             {'attn_type': MeanAttention(8, 8), 'attn_kwargs': {'bias': False}},
         ),
         ("'attn_kwargs' must be None unless", {'attn_type': None, 'attn_kwargs': {'bias': False}}),
+        (r"^'act_kwargs' must be a dictionary .* \(got 'slope'\)$", {'act_kwargs': 'slope'}),
+        (r"^'norm_kwargs' must be a dictionary .* \(got 3\)$", {'norm_kwargs': 3}),
+        (r"^'attn_kwargs' must be a dictionary .* \(got \['bias'\]\)$", {'attn_kwargs': ['bias']}),
         (
             r"'attn_kwargs' must have names among .* \(got 'channels'\)",
             {'attn_type': 'degree_masked', 'attn_kwargs': {'channels': 4}},

@@ -342,6 +342,8 @@ def test_attention_scores_are_those_of_the_layers():
             r"^'conv' must be a function that returns a layer \(got 'GCNConv' from it\)$",
             {'conv': lambda *channels: 'GCNConv'},
         ),
+        (r"^'conv_kwargs' must be a dictionary of arguments \(got 3\)$", {'conv_kwargs': 3}),
+        (r"^'attn_kwargs' must be a dictionary of arguments \(got 3\)$", {'attn_kwargs': 3}),
         (
             r"^'attn_kwargs' must not have 'position_channels' in a model, .* as 'position'$",
             {'attn_type': 'difformer', 'attn_kwargs': {'position_channels': 2}},

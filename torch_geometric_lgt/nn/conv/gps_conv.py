@@ -8,7 +8,7 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import GPSConv as PyGGPSConv
 from torch_geometric.nn import MessagePassing
 
-from torch_geometric_lgt._arguments import check_number
+from torch_geometric_lgt._arguments import check_keywords, check_number
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.segment import check_batch, count_graphs
 from torch_geometric_lgt.nn._layers.activation import make_activation
@@ -115,6 +115,7 @@ class GPSConv(PyGGPSConv):
     ) -> None:
         check_sizes(channels=channels, heads=heads)
         check_number('dropout', dropout)
+        check_keywords(act_kwargs=act_kwargs, norm_kwargs=norm_kwargs, attn_kwargs=attn_kwargs)
         if not (conv is None or isinstance(conv, Module)):
             raise ValueError(
                 "'conv' must be a layer, such as GCNConv(channels, channels), or None (got "

@@ -12,7 +12,7 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
 from torch_geometric.nn.aggr import Aggregation
 
-from torch_geometric_lgt._arguments import check_flags
+from torch_geometric_lgt._arguments import check_flags, check_keywords
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -221,6 +221,7 @@ class GraphTransformer(LayerwiseModel):
         check_level(level, aggr)
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_flags(gate=gate, input_norm=input_norm)
+        check_keywords(conv_kwargs=conv_kwargs, attn_kwargs=attn_kwargs)
         check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
         check_attention_type(attn_type)
         check_branches(conv, attn_type, num_local_layers, norm, gate)
