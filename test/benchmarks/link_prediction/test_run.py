@@ -9,7 +9,13 @@ from torch_geometric.utils import to_undirected
 
 from benchmarks.link_prediction import __main__ as link_prediction
 from benchmarks.link_prediction import run as link_run
-from benchmarks.link_prediction.settings import CONTROLS, ENCODERS, HEURISTIC, TRAINING
+from benchmarks.link_prediction.settings import (
+    CONTROLS,
+    ENCODERS,
+    HEURISTIC,
+    TRAINING,
+    make_config,
+)
 
 
 def blocks(*_):
@@ -56,6 +62,12 @@ def test_encoders_read_the_training_edges_only(model, script, monkeypatch):
     cpu = torch.device('cpu')
     splits = [link_run.Split(blocks(), seed, cpu) for seed in (0, 1)]
     assert all(torch.equal(edges, split.train) for edges, split in zip(seen, splits, strict=True))
+
+
+def test_rates_of_learning():
+    rates = {model: make_config(model, None)['lr'] for model in ENCODERS}
+    slow = dict.fromkeys(('difformer', 'nodeformer'), 0.001)
+    assert rates == dict.fromkeys(ENCODERS, 0.01) | slow
 
 
 def test_controls_differ_in_the_attention(script, monkeypatch):
