@@ -140,6 +140,15 @@ def test_titles_labels_and_legends(num_classes):
     )
 
 
+def test_a_long_title_is_within_the_picture(data):
+    figure = drawn(NodeFormer(6, 8, 2), data, title='one of many words ' * 10)[1]
+    figure.draw_without_rendering()
+    extent, picture = figure._suptitle.get_window_extent(), figure.bbox
+    assert picture.x0 <= extent.x0
+    assert extent.x1 <= picture.x1
+    assert extent.y1 <= picture.y1
+
+
 def test_learned_edges_lie_above_the_nodes_and_their_ends_are_ringed(data):
     _, _, panels = drawn(NodeFormer(6, 8, 2), data, num_edges=30)
     assert re.fullmatch(r'30 strongest edges: \d\.?\d* x uniform', panels[2].get_title())

@@ -136,7 +136,8 @@ def plot_latent_structure(
     )
     figure, axes = new_figure(3, 2, (7.5, 9.4))
     size = f'{num_nodes:,} nodes and {edges.size(1):,} edges'
-    figure.suptitle(title or f'{type(model).__name__} on a graph of {size}', fontsize='large')
+    title = title or f'{type(model).__name__} on a graph of {size}'
+    figure.suptitle(title, fontsize='large', wrap=True)
     drawn_edges = structure.edges[:, permutation(edges.size(1), generator)[:num_edges]]
     _draw(figure, axes.flat, structure, drawn_edges)
     return saved(figure, path), structure.numbers()
