@@ -1,0 +1,149 @@
+"""Figures in the sentences of README and the pages are those of the result files."""
+
+import csv
+import json
+from pathlib import Path
+from statistics import fmean
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / 'benchmarks' / 'results'
+
+
+def words(page):
+    return ' '.join((ROOT / page).read_text(encoding='utf-8').split())
+
+
+def result(task, name):
+    return json.loads((RESULTS / task / f'{name}.json').read_text())
+
+
+def percent(name):
+    """Returns the accuracies of the seeds of a node classifier, in per cent."""
+    values = result('node_classification', name)['metrics']['accuracy']['values']
+    return [100 * value for value in values]
+
+
+def short(value, digits=1):
+    return f'{value:.{digits}f}'.removeprefix('0')
+
+
+def test_a_batch_with_many_small_graphs_on_a_gpu():
+    with open(RESULTS / 'gpu' / 'layers.csv', newline='') as file:
+        ratios = [
+            float(row['ours / peer'])
+            for row in csv.DictReader(file)
+            if (row['layer'], row['dtype']) == ('ragged-batch', 'float32')
+        ]
+    span = f'{min(ratios):.0f} to {max(ratios):.0f} times as long as one graph'
+    assert f'A batch with many small graphs took {span}' in words('README.md')
+
+
+def test_graphtransformer_beside_polynormer_split_by_split():
+    leads = {
+        name: [
+            ours - theirs
+            for ours, theirs in zip(
+                percent(f'graphtransformer-{name}-random-60-20-20'),
+                percent(f'polynormer-{name}-random-60-20-20'),
+                strict=True,
+            )
+        ]
+        for name in ('amherst41', 'johnshopkins55', 'cs', 'facebook_pagepage')
+    }
+    amherst, johns = leads['amherst41'], leads['johnshopkins55']
+    text = words('docs/attention.rst')
+    assert (
+        f'on the first three of Amherst41 it is behind by {short(-fmean(amherst[:3]))} points, '
+        f'on all ten it is ahead by {short(fmean(amherst))}; on the first three of '
+        f'Johnshopkins55 it is behind by {short(-fmean(johns[:3]))}.'
+    ) in text
+    cs, facebook = (short(-fmean(leads[name])) for name in ('cs', 'facebook_pagepage'))
+    assert f'It is behind by {cs} on CS, by {facebook} on Facebook Page-Page' in text
+
+
+def test_splits_labels_and_neighbors_of_node_classifiers():
+    text = words('docs/benchmarks/node_classification.rst')
+    splits = sorted(percent('difformer-citeseer-random-20-per-class'))
+    assert len(splits) == 5
+    low, lower = (f'{value:.1f}' for value in (splits[1], splits[0]))
+    rest = f'{splits[2]:.1f} to {splits[4]:.1f}'
+    assert f'two of five other splits it has {low} and {lower}, with the rest {rest}.' in text
+
+    leads = [
+        fmean(percent(f'difformer-cora-random-{labels}-per-class-labels-{labels}'))
+        - fmean(percent(f'gcn-cora-random-{labels}-per-class-labels-{labels}'))
+        for labels in (10, 20, 40)
+    ]
+    span = f'{min(leads):.1f} to {max(leads):.1f} points'
+    assert f'DIFFormer is ahead of GCN on Cora by {span}' in text
+
+    gains = {
+        model: [
+            fmean(percent(f'{model}-digits-random-50-25-25-neighbors-{neighbors}'))
+            - fmean(percent(f'{model}-digits-random-50-25-25-neighbors-0'))
+            for neighbors in (5, 10, 15, 20)
+        ]
+        for model in ('nodeformer', 'gcn')
+    }
+    ours, theirs = (f'{short(five)} and {short(ten)}' for five, ten, *_ in gains.values())
+    assert f'nearest neighbours bring NodeFormer {ours} points, and GCN {theirs}.' in text
+    assert all(max(gain[2:]) < min(gain[:2]) for gain in gains.values())
+
+
+def test_attention_reports_of_node_classifiers():
+    reports = {}
+    for name in ('nodeformer-cora-published-50-25-25', 'sgformer-cora-published-20-per-class'):
+        with open(RESULTS / 'node_classification' / f'{name}-attention.csv', newline='') as file:
+            reports[name.split('-')[0]] = list(csv.DictReader(file))
+    errors = [f'{float(row["feature error"]):.1f}' for row in reports['nodeformer']]
+    (others,) = (float(row['others']) for row in reports['sgformer'])
+    text = words('docs/benchmarks/node_classification.rst')
+    assert f'against the softmax is {" and ".join(errors)} times as large as the output' in text
+    assert f'the weights of all others sum up to {others:.0e}'.replace('e-04', 'e-4') in text
+
+
+def test_mgformer_with_64_learned_channels():
+    mgformer, sgl, ease = (
+        result('recommendation', name)
+        for name in ('mgformer-amazon-beauty-dim-64', 'sgl-amazon-beauty', 'ease-amazon-beauty')
+    )
+    config = mgformer['config']
+    ours, theirs, closed = (
+        record['metrics']['ndcg@20']['mean'] for record in (mgformer, sgl, ease)
+    )
+    assert (
+        f"At {config['dim']} + {config['encoding']} channels MGFormer's NDCG@20 is "
+        f"{short(ours, 4)}, {100 * (ours / theirs - 1):.1f} % above SGL's and "
+        f'{short(100 * (1 - ours / closed))} % below that of EASE.'
+    ) in words('docs/benchmarks/recommendation.rst')
+
+
+def test_common_neighbors_beside_encoders():
+    recalls = [
+        short(result('link_prediction', f'{name}-cora')['metrics']['recall@20']['mean'], 3)
+        for name in ('adamic-adar', 'sgformer', 'gcn')
+    ]
+    said = f'By Recall@20 they are behind, {recalls[0]} beside {recalls[1]} and {recalls[2]}.'
+    assert said in words('docs/benchmarks/link_prediction.rst')
+
+
+def test_rounds_of_the_models():
+    with open(RESULTS / 'runtime' / 'models.csv', newline='') as file:
+        names = [row['model'] for row in csv.DictReader(file)]
+    rounds = {
+        name: len(result('runtime', f'models-random-{name}')['metrics']['seconds-1000']['values'])
+        for name in names
+    }
+    *first, last = (f'*{name}*' for name, number in rounds.items() if number == 3)
+    said = f'three for the rows {", ".join(first)} and {last}, five for the others'
+    assert set(rounds.values()) == {3, 5}
+    assert said in words('docs/benchmarks/speed.rst')
+
+
+def test_the_rate_of_graphtransformer_on_communities():
+    small, medium = (
+        short(result('sbm', f'graphtransformer-cluster-{preset}')['config']['lr'], 3)
+        for preset in ('small', 'medium')
+    )
+    said = f'a rate that rises to {small}, or {medium} with the medium preset'
+    assert said in words('docs/benchmarks/many_graphs.rst')
