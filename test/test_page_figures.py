@@ -75,6 +75,23 @@ def test_a_batch_with_many_small_graphs_on_a_gpu():
     assert f'A batch with many small graphs took {span}' in words('README.md')
 
 
+def test_layers_on_small_graphs():
+    with open(RESULTS / 'runtime' / 'layers.csv', newline='') as file:
+        rows = [row for row in csv.DictReader(file) if row['nodes'] in ('1,000', '10,000')]
+    assert {row['channels'] for row in rows} == {'64', '256'}
+    spans = [
+        f'{min(ratios):.1f} to {max(ratios):.1f} times'
+        for ratios in (
+            [float(row[name]) for row in rows] for name in ('ours / peer', 'forward only')
+        )
+    ]
+    said = (
+        f'with 1000 to 10,000 nodes and 64 or 256 channels a layer takes {spans[0]} as long as '
+        f'its peer, and {spans[1]} without a backward pass'
+    )
+    assert said in words('README.md')
+
+
 def test_graphtransformer_beside_polynormer_split_by_split():
     leads = {
         name: [
