@@ -9,6 +9,7 @@ from torch.nn.utils import prune, spectral_norm, weight_norm
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.nn import (
+    AdjacencyMaskedAttention,
     DegreeMaskedAttention,
     DIFFormerConv,
     GraphTransformer,
@@ -168,6 +169,52 @@ def test_quantized_weights_are_called_by_their_layers(name):
         results.append((out.detach(), grad))
     torch.testing.assert_close(results[0], results[1])
     assert not torch.equal(results[0][0], exact)
+
+
+LEARNED = {
+    'kernel': lambda: KernelAttentionConv(6, 8, heads=2, feature_map='learned'),
+    'degree': lambda: DegreeMaskedAttention(6, 2, 'learned', max_degree=16),
+    'adjacency': lambda: AdjacencyMaskedAttention(6, 2, 'learned'),
+}
+
+
+@pytest.mark.parametrize('name', LEARNED)
+def test_pruned_feature_maps_compute_their_weight_in_each_call(name):
+    """Hooks of the map did not run: a second backward pass failed, and the weights of a loaded
+    state dict had no effect."""
+    layer, other = (LEARNED[name]().double() for _ in range(2))
+    x = torch.randn(12, 6, dtype=torch.float64)
+    for one in (layer, other):
+        prune.l1_unstructured(one.feature_map, 'weight', 0.3)
+    pruned, optimizer = layer.feature_map, torch.optim.SGD(layer.parameters(), lr=0.01)
+    for _ in range(2):
+        optimizer.zero_grad()
+        run(layer, x).square().sum().backward()
+        optimizer.step()
+    is_kept = pruned.weight_mask.bool()
+    assert pruned.weight_orig.grad[is_kept].all()
+    assert not pruned.weight_orig.grad[~is_kept].any()
+    other.load_state_dict(layer.state_dict())
+    state = {
+        key.replace('weight_orig', 'weight'): value
+        for key, value in layer.state_dict().items()
+        if not key.endswith('_mask')
+    }
+    state['feature_map.weight'] = pruned.weight_orig * pruned.weight_mask
+    plain = LEARNED[name]().double()
+    plain.load_state_dict(state)
+    for one in (layer, other):
+        torch.testing.assert_close(run(one, x), run(plain, x), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize('name', LEARNED)
+def test_hooks_of_learned_feature_maps_act(name):
+    layer, x = LEARNED[name]().double(), torch.randn(12, 6, dtype=torch.float64)
+    before = run(layer, x)
+    layer.feature_map.register_forward_hook(lambda _module, _inputs, out: out)
+    torch.testing.assert_close(run(layer, x), before, rtol=1e-10, atol=1e-12)
+    layer.feature_map.register_forward_hook(lambda _module, _inputs, out: out.square())
+    assert not torch.allclose(run(layer, x), before)
 
 
 class Wrapper(torch.nn.Module):

@@ -24,7 +24,7 @@ from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
 from torch_geometric_lgt.nn._layers.input_checks import feature_pair
-from torch_geometric_lgt.nn._layers.linear_parts import linear_part
+from torch_geometric_lgt.nn._layers.linear_parts import has_hooks, linear_part
 from torch_geometric_lgt.nn.feature_map import FeatureMap, check_kind
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -100,6 +100,13 @@ class KernelLayer(AttentionLayer):
         return isinstance(phi, FeatureMap) and phi.map.has_projection
 
     @property
+    def _calls_feature_map(self) -> bool:
+        r"""Tells whether the feature map must be called: a module of another class, or a learned
+        map with hooks, such as that of pruning, which computes its weight before each call."""
+        phi = self.feature_map
+        return not isinstance(phi, FeatureMap) or (phi.is_learned and has_hooks(phi))
+
+    @property
     def _sampling(self) -> bool:
         return self.training and self.num_gumbel_samples > 0
 
@@ -130,10 +137,10 @@ class KernelLayer(AttentionLayer):
 
         With :obj:`sampling` there are as many weightings of the keys as the layer draws samples,
         else one. The log-weights of keys in these samples are :obj:`noise` ``[N, H * K]``. A
-        feature map that is a module is evaluated here; everything else is computed later, some rows
-        at a time."""
+        feature map that must be called is evaluated here; everything else is computed later, some
+        rows at a time."""
         phi = self.feature_map
-        if not isinstance(phi, FeatureMap):
+        if self._calls_feature_map:
             features = self._module_features(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
             return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
         projection = phi.projection
@@ -157,8 +164,8 @@ class KernelLayer(AttentionLayer):
         return fold_head_projection(inputs)
 
     def _module_features(self, x: Tensor) -> Tensor:
-        r"""Computes the features ``[N, H, M]`` of :obj:`x` ``[N, H, C]`` by a feature map that is a
-        module.
+        r"""Computes the features ``[N, H, M]`` of :obj:`x` ``[N, H, C]`` by a call of the feature
+        map.
 
         Raises:
             ValueError: If the module returns something else.

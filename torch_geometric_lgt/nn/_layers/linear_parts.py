@@ -35,13 +35,7 @@ def is_exact_linear(part: Module | None, kind: type[Module] = Linear) -> bool:
         or 'forward' in part.__dict__
         or 'parametrizations' in part._modules
     )
-    has_hooks = (
-        part._forward_hooks
-        or part._forward_pre_hooks
-        or part._backward_hooks
-        or part._backward_pre_hooks
-    )
-    if is_replaced or has_hooks or _has_global_hooks():
+    if is_replaced or has_hooks(part):
         return False
     weight = part._parameters.get('weight')
     return weight is None or type(weight) is Parameter or is_plain_tensor(weight)
@@ -55,6 +49,18 @@ def is_plain_tensor(value: Any) -> bool:
         return True
     is_tensor = isinstance(value, Tensor)
     return is_tensor and kind.__torch_function__ is torch._C._disabled_torch_function_impl
+
+
+def has_hooks(part: Module) -> bool:
+    r"""Tells whether a call of :obj:`part` runs hooks of it or of all modules. Pruning is one of
+    them: it computes the weight before each call."""
+    return bool(
+        part._forward_hooks
+        or part._forward_pre_hooks
+        or part._backward_hooks
+        or part._backward_pre_hooks
+        or _has_global_hooks()
+    )
 
 
 def _has_global_hooks() -> bool:

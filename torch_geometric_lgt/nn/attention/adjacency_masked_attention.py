@@ -12,7 +12,6 @@ from torch_geometric_lgt.functional.neighbors.edges import check_edge_weight, we
 from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_heads, feature_pair
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum, explained_edges
-from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 
@@ -135,7 +134,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         )
         options: dict[str, Any] = {'edge_weight': weight}
         phi = self.feature_map
-        if not isinstance(phi, FeatureMap):
+        if self._calls_feature_map:
             q, k = self._module_features(q), self._module_features(k)
             return q, k, edges, options | {'feature_map': 'values'}
         if phi.is_learned:
