@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from torch.nn.utils import prune
+from torch.nn.utils import parametrizations, prune
 
 from torch_geometric_lgt import init
 from torch_geometric_lgt._attention_calls import recorded_calls
@@ -178,6 +178,28 @@ def test_refuses_pair_of_sizes():
     conv = KernelAttentionConv((4, 5), 4, **MAP)
     with pytest.raises(ValueError, match=r'inputs of one size .* Kernel.* \(got 5 and 4\)'):
         kmeans_(conv, (torch.randn(6, 4), torch.randn(7, 5)))
+
+
+@pytest.mark.parametrize(
+    ('name', 'wrap'),
+    [
+        ('feature_map.weight', prune.identity),
+        ('feature_map.weight', parametrizations.weight_norm),
+        ('feature_map.scale', prune.identity),
+        ('lin_key.bias', prune.identity),
+    ],
+)
+def test_computed_values_are_refused(name, wrap):
+    """They were set, and computed anew by the next call."""
+    conv, x = KernelAttentionConv(4, 8, **MAP), groups()[0]
+    conv(x)
+    part, _, value = name.partition('.')
+    for one in ('lin_query', 'lin_key') if part == 'lin_key' else (part,):
+        wrap(getattr(conv, one), value)
+    before = copy.deepcopy(conv.state_dict())
+    with pytest.raises(ValueError, match=f"{name}', which is computed.*normalise '{part}' after"):
+        kmeans_(conv, x)
+    torch.testing.assert_close(conv.state_dict(), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize('part', ['lin_query', 'lin_key'])

@@ -11,7 +11,7 @@ import torch
 from scipy.cluster.vq import kmeans2
 from torch import Tensor
 from torch.linalg import vector_norm
-from torch.nn import Module
+from torch.nn import Module, Parameter
 
 from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._attention_calls import AttentionCall, recorded_calls
@@ -77,8 +77,9 @@ def kmeans_(
         ValueError: If no layer that the model calls has a learned feature map. If such a layer has
             fewer different keys than features, or sources and targets of two sizes, or
             :obj:`lin_query` and :obj:`lin_key` of two kinds, so that :obj:`lin_query` cannot take
-            the parameters of :obj:`lin_key`. If :obj:`sharpness` is not positive and finite. The
-            model is then as before.
+            the parameters of :obj:`lin_key`. If pruning or a parametrisation computes the bias of
+            :obj:`lin_key` or a value of the feature map. If :obj:`sharpness` is not positive and
+            finite. The model is then as before.
 
     Example:
         >>> import torch
@@ -139,6 +140,14 @@ def _start(call: AttentionCall, sharpness: float, seed: int) -> None:
             f'{list(layer.lin_key.state_dict())}); prune, normalise or adapt one of them after '
             'this call'
         )
+    for name in ('lin_key.bias', 'feature_map.weight', 'feature_map.scale'):
+        part, _, value = name.partition('.')
+        if not isinstance(getattr(getattr(layer, part), value), (Parameter, type(None))):
+            raise ValueError(
+                f"'model' must have parameters that this call can set in {call.name} (got "
+                f'{name!r}, which is computed from others); prune or normalise {part!r} after this '
+                'call'
+            )
     if layer.lin_key.bias is not None:
         layer.lin_key.bias.sub_(_keys(call).mean(0))
     layer.lin_query.load_state_dict(layer.lin_key.state_dict())
