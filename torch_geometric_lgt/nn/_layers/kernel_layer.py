@@ -100,11 +100,14 @@ class KernelLayer(AttentionLayer):
         return isinstance(phi, FeatureMap) and phi.map.has_projection
 
     @property
-    def _calls_feature_map(self) -> bool:
-        r"""Tells whether the feature map must be called: a module of another class, or a learned
-        map with hooks, such as that of pruning, which computes its weight before each call."""
+    def _read_feature_map(self) -> FeatureMap | None:
+        r"""Returns the feature map if its projection is read without a call of the map. Returns
+        :obj:`None` for a map that must be called: a module of another class, or a learned map with
+        hooks, such as that of pruning, which computes its weight before each call."""
         phi = self.feature_map
-        return not isinstance(phi, FeatureMap) or (phi.is_learned and has_hooks(phi))
+        if not isinstance(phi, FeatureMap) or (phi.is_learned and has_hooks(phi)):
+            return None
+        return phi
 
     @property
     def _sampling(self) -> bool:
@@ -139,8 +142,8 @@ class KernelLayer(AttentionLayer):
         else one. The log-weights of keys in these samples are :obj:`noise` ``[N, H * K]``. A
         feature map that must be called is evaluated here; everything else is computed later, some
         rows at a time."""
-        phi = self.feature_map
-        if self._calls_feature_map:
+        phi = self._read_feature_map
+        if phi is None:
             features = self._module_features(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
             return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
         projection = phi.projection

@@ -133,8 +133,8 @@ class AdjacencyMaskedAttention(KernelLayer):
             for part in (self.lin_query(x_dst), self.lin_key(x_src))
         )
         options: dict[str, Any] = {'edge_weight': weight}
-        phi = self.feature_map
-        if self._calls_feature_map:
+        phi = self._read_feature_map
+        if phi is None:
             q, k = self._module_features(q), self._module_features(k)
             return q, k, edges, options | {'feature_map': 'values'}
         if phi.is_learned:
