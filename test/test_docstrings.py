@@ -1,5 +1,6 @@
 """Every public name is documented, with an example that runs as it is printed."""
 
+import ast
 import doctest
 import importlib
 import inspect
@@ -7,6 +8,7 @@ import re
 import socket
 import warnings
 from functools import cache
+from itertools import chain
 from types import FunctionType
 
 import pytest
@@ -35,6 +37,8 @@ EXTRAS = {
     'visualization.plot_latent_structure': ('matplotlib',),
 }
 MAX_WORDS = 25
+PACKAGE = 'torch_geometric_lgt'
+DEFAULT = r'\(default:\s+:obj:`([^`]+)`'
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -99,6 +103,19 @@ def missing_parts(obj):
     ]
 
 
+def wrong_defaults(function, text):
+    """The arguments whose default is another one than a docstring says, with both."""
+    parameters = inspect.signature(function).parameters
+    section = re.search(r'^Args:\n(.*?)(\n\n|\Z)', inspect.cleandoc(text), re.DOTALL | re.MULTILINE)
+    entries = re.split(r'\n(?= {4}\S)', section[1]) if section else []
+    defaults = {}
+    for entry in entries:
+        name, default = re.match(r' {4}(\w+) \(', entry), re.search(DEFAULT, entry)
+        if name and default:
+            defaults[name[1]] = ast.literal_eval(default[1]), parameters[name[1]].default
+    return {name: pair for name, pair in defaults.items() if pair[0] != pair[1]}
+
+
 def failing_examples(obj, name):
     """The report of the examples that fail, in the docstrings of an object and its methods."""
     runner, report = doctest.DocTestRunner(verbose=False, optionflags=FLAGS), []
@@ -124,6 +141,16 @@ def scratch(tmp_path, monkeypatch):
 def test_public_name_is_documented(name):
     missing = missing_parts(public_objects()[name])
     assert not missing, f'torch_geometric_lgt.{name} lacks {", ".join(missing)}'
+
+
+@pytest.mark.parametrize('name', public_objects())
+def test_defaults_are_those_of_the_docstring(name):
+    obj = public_objects()[name]
+    assert wrong_defaults(obj, obj.__doc__) == {}
+    bases = [base for base in getattr(obj, '__mro__', ()) if base.__module__.startswith(PACKAGE)]
+    for member in chain.from_iterable(public_members(base).values() for base in bases):
+        if isinstance(member, FunctionType):
+            assert wrong_defaults(member, member.__doc__ or '') == {}
 
 
 @pytest.mark.usefixtures('scratch')
@@ -170,6 +197,26 @@ def test_missing_parts_are_reported():
     assert missing_parts(without_example) == ["an example ('>>> ')"]
     assert missing_parts(Documented) == ["a docstring of 'method'", "a docstring of 'size'"]
     assert missing_parts(Inherited) == ['a docstring']
+
+
+def test_other_defaults_are_reported():
+    def function(size=3, name='a', *, flag=True, other=None):
+        """Returns nothing.
+
+        Args:
+            size (int, optional): A size. (default: :obj:`2`)
+            name (str, optional): A name, of which there
+                are several. (default:
+                :obj:`"b"`, the second)
+            flag (bool, optional): A flag. (default: :obj:`True`)
+            other: Anything.
+
+        Returns:
+            int: Nothing. (default: :obj:`4`)
+        """
+
+    expected = {'size': (2, 3), 'name': ('b', 'a')}
+    assert wrong_defaults(function, function.__doc__) == expected
 
 
 @pytest.mark.parametrize(('words', 'accepted'), [(25, True), (26, False)])
