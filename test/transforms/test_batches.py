@@ -85,6 +85,16 @@ def test_the_batch_that_was_transformed_stays_as_it_was():
         assert 'laplacian_pe' not in before[0].node_stores[0]
 
 
+@pytest.mark.parametrize('kind', [LaplacianPE, SVDEncoding])
+def test_caches_tell_batches_of_the_same_edges_apart(kind, tmp_path):
+    edges = Batch.from_data_list(graphs()).edge_index
+    for sizes in ((15,), (10, 5), (4, 11)):
+        batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+        data = Data(edge_index=edges, batch=batch, num_nodes=15)
+        actual = kind(2, attr_name='pe', cache_dir=tmp_path)(data).pe
+        assert torch.equal(actual, kind(2, attr_name='pe')(data).pe)
+
+
 def test_edges_between_graphs_have_no_encoding():
     batch = Batch.from_data_list(graphs())
     batch.edge_index = torch.cat([batch.edge_index, torch.tensor([[9, 4], [10, 5]])], 1)

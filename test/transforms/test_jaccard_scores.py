@@ -49,6 +49,14 @@ def test_estimates_with_a_generator():
     assert 0 < (results[0] - exact).abs().max() < 0.15
 
 
+@pytest.mark.parametrize(('neighbors', 'scores'), [('in', [1, 0]), ('out', [0, 0])])
+def test_estimates_from_one_direction(neighbors, scores):
+    """Of a self loop and of an edge into its node."""
+    data = Data(edge_index=torch.tensor([[1, 0], [1, 1]]), num_nodes=2)
+    transform = JaccardScores(num_hashes=9, neighbors=neighbors)
+    assert transform(data).edge_jaccard.tolist() == scores
+
+
 def test_sampled_batches_carry_the_scores_of_the_full_graph():
     data = JaccardScores()(Data(edge_index=barabasi_albert_graph(200, 4), num_nodes=200))
     score = {

@@ -83,6 +83,13 @@ def test_signs_reverse_edges_and_repeated_edges():
     torch.testing.assert_close(again['item'].other, out['item'].svd_pe)
 
 
+def test_of_equally_large_entries_that_of_the_left_vector_is_positive():
+    """Both vectors of a symmetric matrix have them, but for rounding and the sign."""
+    edges = torch.randint(30, (2, 80))
+    pe = SVDEncoding(16)(ToUndirected()(Data(edge_index=edges, num_nodes=30))).svd_pe
+    assert torch.equal(pe.amax(0), pe.abs().amax(0))
+
+
 def copies(pairs, number, num_users, num_items):
     return [
         [num_users * i + user, num_items * i + item] for i in range(number) for user, item in pairs
@@ -240,7 +247,9 @@ def test_cache(tmp_path, monkeypatch):
     SVDEncoding(4, normalize=True, cache_dir=tmp_path / 'cache')(data)
     data['user', 'rates', 'item'].edge_index = data['user', 'rates', 'item'].edge_index[:, 1:]
     transform(data)
-    assert len(list((tmp_path / 'cache').glob('*.safetensors'))) == 3
+    for rows in ([0, 1], [0, 0]):  # of the items 0 and 1
+        transform(bipartite([[rows[0], 0], [rows[1], 1]], 2, 2))
+    assert len(list((tmp_path / 'cache').glob('*.safetensors'))) == 5
 
 
 def test_raises_and_repr():
