@@ -9,11 +9,13 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkNeighborLoader
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
+from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 from torch_geometric.sampler import NeighborSampler as PyGNeighborSampler
 from torch_geometric.transforms import ToSparseTensor
 from torch_geometric.typing import SparseTensor
 
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
+from torch_geometric_lgt.loader._edge_order import SINGLE_EDGE_TYPE, order_edges
 from torch_geometric_lgt.nn import JaccardSubtractorConv
 from torch_geometric_lgt.transforms import JaccardScores
 
@@ -112,6 +114,18 @@ def test_other_loaders_and_other_samplers():
     ]
     for batch in (batch for loader in loaders for batch in loader):
         check(batch, data)
+
+
+def test_the_output_of_a_sampler_stays_as_it_was():
+    kind, (row, col, edge) = ('a', 'to', 'b'), torch.tensor([[1, 0], [0, 0], [5, 7]])
+    several = HeteroSamplerOutput({}, {kind: row}, {kind: col}, {kind: edge})
+    for out, types in (
+        (SamplerOutput(row, row, col, edge), [SINGLE_EDGE_TYPE]),
+        (several, [kind]),
+    ):
+        before = str(vars(out))
+        assert str(vars(order_edges(out, types))) != before
+        assert str(vars(out)) == before
 
 
 def test_edges_that_occur_again_have_each_value_once():

@@ -168,6 +168,10 @@ def test_a_seed_that_occurs_twice():
     check_ends = batch.n_id[batch.edge_index]
     assert torch.equal(check_ends, data.edge_index[:, batch.e_id])
     assert batch.n_id[:3].tolist() == [3, 3, 5]
+    (batch,) = loader(data, [-1], torch.tensor([3, 3, 5]), subgraph_type='induced')
+    inside = torch.isin(data.edge_index, batch.n_id).all(0).nonzero().flatten()
+    assert torch.equal(batch.e_id.sort().values, inside)
+    assert not (batch.edge_index == 1).any()
 
 
 def test_several_types_of_nodes():

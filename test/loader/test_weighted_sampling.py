@@ -76,6 +76,13 @@ def test_repeated_draws_have_the_exact_probabilities():
     assert ((found - expected) ** 2 / expected).sum() < 51.2
 
 
+def test_weights_in_half_precision_have_sums_beyond_it():
+    data = hub(WEIGHTS)
+    expected = drawn(data, 2, True, 50)
+    data.edge_rate = (8192 * data.edge_rate).half()
+    assert torch.equal(drawn(data, 2, True, 50), expected)
+
+
 def test_edges_of_weight_zero_come_last():
     """Among themselves alike likely: chi-squared at 0.1 % with 2 degrees of freedom."""
     data = hub([0.0, 3.0, 0.0, 1.0, 0.0])
@@ -109,6 +116,15 @@ def test_rows_of_many_sizes_and_scales():
     assert (first[:, 0] == chosen - start).all()
     assert (first < size[:, None]).all()
     assert (np.diff(np.sort(first, 1)) > 0).all()
+
+
+def test_the_largest_random_number_draws_the_last_edge():
+    class Largest:
+        def random(self, shape):
+            return np.full(shape, np.nextafter(1.0, 0))
+
+    weight, size = np.full(30, 0.1), np.array([10, 10, 10])
+    assert weighted_repeated(weight, size, 2, Largest()).tolist() == [[9, 9]] * 3
 
 
 def test_hops_and_induced_subgraphs():

@@ -42,15 +42,17 @@ def typed():
     ],
 )
 def test_what_workers_get(make, monkeypatch):
-    """They sample, and get nothing that draws the order of the seeds. The loader keeps it."""
+    """They sample and transform, and get nothing that draws the order of the seeds. The loader
+    keeps it."""
     sent = []
-    loader = make(shuffle=True, generator=generator(), num_workers=1)
+    loader = make(shuffle=True, generator=generator(), num_workers=1, transform=len)
     monkeypatch.setattr(
         'torch.utils.data.DataLoader.__iter__',
         lambda loader: iter([sent.append(loader.collate_fn)]),
     )
     iter(loader)
     assert b'Generator' not in pickle.dumps(sent[0])
+    assert sent[0].__self__.transform is len
     assert loader.collate_fn.__self__ is loader
     assert loader.generator is loader.sampler.generator is not None
     loader.collate_fn = len  # of the user
