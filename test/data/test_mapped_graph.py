@@ -229,11 +229,13 @@ def test_cannot_be_changed(graph):
 
 
 def test_damage_is_found(graph):
-    path = graph.folder / 'y'
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + b'\x01')
-    with pytest.raises(ValueError, match="checksum of 'y' does not fit"):
-        MappedGraph(graph.folder).verify()
+    for name in ('edges.row', 'edges.colptr', 'y'):
+        path = graph.folder / name
+        content = path.read_bytes()
+        path.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+        with pytest.raises(ValueError, match=f'checksum of {name!r} does not fit'):
+            MappedGraph(graph.folder).verify()
+        path.write_bytes(content)
     path.write_bytes(content[:-1])
     with pytest.raises(ValueError, match="'y' must have 320 bytes \\(got 319\\)"):
         MappedGraph(graph.folder)

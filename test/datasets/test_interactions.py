@@ -221,13 +221,13 @@ def test_leave_one_out_takes_the_last():
 
 def test_valid_part_is_held_out_of_train(tmp_path):
     lines = '\n'.join(f'{user} ' + ' '.join(map(str, range(10))) for user in range(4))
-    dataset = InteractionDataset(
-        write(tmp_path / 'mine', train_txt=lines, test_txt='0 10\n1 11\n'), 'mine'
-    )
-    train, valid, test = pairs(dataset)
-    assert (len(train), len(valid), len(test)) == (36, 4, 2)
+    root = write(tmp_path / 'mine', train_txt=f'{lines}\n4 0 1', test_txt='0 10\n1 11\n')
+    train, valid, test = pairs(InteractionDataset(root, 'mine'))
+    assert (len(train), len(valid), len(test)) == (37, 5, 2)
     assert not set(train) & set(valid)
-    assert [user for user, _ in valid] == [0, 1, 2, 3]
+    assert [user for user, _ in valid] == [0, 1, 2, 3, 4]
+    assert pairs(InteractionDataset(root, 'mine', seed=2022))[1] == valid
+    assert pairs(InteractionDataset(root, 'mine', seed=0))[1] != valid
 
 
 def test_transforms(tmp_path):

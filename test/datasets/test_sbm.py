@@ -62,6 +62,7 @@ def test_tokens_and_labels(tmp_path):
         assert torch.equal(graph.y[marked], token[marked] - 1)
         assert graph.is_undirected()
         assert not graph.has_self_loops()
+        assert not torch.equal(graph.y, graph.y.sort().values)
     for graph in SBMDataset(tmp_path, 'PATTERN', num_graphs=20):
         assert graph.x.shape == (graph.num_nodes, 3)
         assert graph.y.unique().tolist() == [0, 1]
