@@ -42,6 +42,15 @@ def relative(actual, expected):
     return float((actual.detach().double() - expected.detach()).norm() / expected.detach().norm())
 
 
+@pytest.mark.parametrize(
+    ('kind', 'cosine'), [('orthogonal', 0), ('fourier', 0), ('simplex', -1 / 3)]
+)
+def test_angles_between_the_rows_of_a_projection(kind, cosine):
+    rows = torch.nn.functional.normalize(FeatureMap(kind, 4).projection)
+    expected = torch.full((4, 4), float(cosine)).fill_diagonal_(1)
+    torch.testing.assert_close(rows @ rows.t(), expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize('kind', KINDS)
 def test_nan_of_a_graph_stays_there(kind):
     layer, extra = make(kind)

@@ -172,6 +172,14 @@ def test_shares_below_the_smallest_float(num_features):
         assert float(error) < 300 * torch.finfo(torch.float32).eps, name
 
 
+def test_logits_of_normal_inputs_begin_with_variance_1():
+    phi = FeatureMap('learned', 64, num_features=256, heads=2)
+    torch.nn.init.zeros_(phi.scale)
+    phi.reset_parameters()
+    logits = phi.logits(torch.randn(100, 2, 64))
+    assert logits.std().item() == pytest.approx(1, rel=0.05)
+
+
 def test_only_a_learned_map_has_logits():
     with pytest.raises(ValueError, match=r"'kind' must be 'learned' for logits \(got 'simplex'\)"):
         FeatureMap('simplex', 4).logits(torch.ones(2, 1, 4))

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torch_geometric_lgt.nn import AdjacencyMaskedAttention, KernelAttentionConv
+from torch_geometric_lgt.nn import AdjacencyMaskedAttention, FeatureMap, KernelAttentionConv
 
 PAIRS = torch.cartesian_prod(torch.arange(6), torch.arange(6)).t()
 
@@ -24,6 +24,15 @@ def test_all_pairs_as_edges_give_all_pair_attention(feature_map, value_projectio
     torch.testing.assert_close(
         layer((x, x[:2]), PAIRS[:, PAIRS[1] < 2]), full(x)[:2], rtol=1e-9, atol=1e-9
     )
+
+
+def test_a_focused_map_keeps_its_power():
+    phi = FeatureMap('focused', 4, power=2.0)
+    layer = AdjacencyMaskedAttention(8, 2, phi)
+    full = KernelAttentionConv(8, 8, 2, feature_map=phi, value_projection=False)
+    full.load_state_dict(layer.state_dict())
+    x = torch.randn(6, 8)
+    torch.testing.assert_close(layer(x, PAIRS), full(x))
 
 
 def test_one_neighbour_and_repr():

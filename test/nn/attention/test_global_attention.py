@@ -116,7 +116,10 @@ def test_arguments_reach_the_layer_within_the_context_only():
     layer = KernelAttentionConv(8, 8, relational_order=1)
     gps, x = gps_of(layer), torch.randn(13, 8, dtype=torch.float64)
     with gps.attn.arguments(edge_index=EDGES):
+        with gps.attn.arguments(edge_index=EDGES[:, :0]):
+            inner = gps(x, EDGES, BATCH)
         actual = gps(x, EDGES, BATCH)
+    assert not torch.allclose(inner, actual)
     torch.testing.assert_close(
         actual, local_sum(gps, x, EDGES, layer(x, EDGES, BATCH)), rtol=1e-12, atol=1e-12
     )

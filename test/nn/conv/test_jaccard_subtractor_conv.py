@@ -251,6 +251,13 @@ def test_sampling_saves_the_work_of_scores():
     )
 
 
+@pytest.mark.parametrize('kernel', ['jaccard', 'subtractor', 'mean'])
+def test_weights_of_edges_in_bfloat16_have_single_precision(kernel):
+    conv = JaccardSubtractorConv(8, 8, 2, (kernel, kernel)).bfloat16()
+    edges, x = torch.tensor([[0, 1, 2], [3, 3, 3]]), torch.randn(4, 8).bfloat16()
+    assert conv.attention_scores(x, edges, torch.rand(3)).dtype == torch.float32
+
+
 @pytest.mark.parametrize('autocast', [False, True])
 @pytest.mark.parametrize('edge_channels', [0, 3])
 @pytest.mark.parametrize(

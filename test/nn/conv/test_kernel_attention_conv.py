@@ -184,6 +184,12 @@ def test_gumbel_samples_in_training(samples):
     )
 
 
+def test_noise_is_finite_where_an_exponential_number_is_0(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, 'exponential_', torch.Tensor.zero_)
+    noise = KernelAttentionConv(6, 8, num_gumbel_samples=2).key_noise(torch.randn(3, 6))
+    assert noise.isfinite().all()
+
+
 @pytest.mark.parametrize(('rule', 'temperature'), [('softmax', 1.0), ('tempered', 0.3)])
 def test_no_noise_in_evaluation(rule, temperature):
     conv = (
