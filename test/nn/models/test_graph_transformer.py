@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 import torch_geometric.nn as pyg
+from torch.nn.functional import dropout
 from torch.testing import assert_close
 from torch_geometric.data import Data
 from torch_geometric.nn import GATv2Conv, GCNConv, GINConv, ResGatedGraphConv, SAGEConv
@@ -90,6 +91,20 @@ def test_gated_layers_have_attention_or_are_left_out():
     alone = GraphTransformer(6, 8, 3, 1, 2, gate=True, conv=None)
     assert not alone.uses_edges
     assert alone(x, None).shape == (12, 3)
+
+
+def test_dropout_of_the_blocks_by_hand():
+    options = {'num_local_layers': 1, 'gate': True, 'input_norm': True, 'conv': SAGEConv}
+    model = GraphTransformer(6, 8, 3, 1, 2, dropout=0.5, **options)
+    x, (first, local, gated) = torch.randn(12, 6), model.blocks
+    torch.manual_seed(1)
+    actual = model(x, EDGES)
+    torch.manual_seed(1)
+    z = dropout(first.norm(model.lin_in(x)).relu())
+    z = z + dropout(local.norm(local.conv(z, EDGES) + local.lin(z)).relu())
+    z = local.output_norm(z)
+    z = dropout(gated.lin_out(gated.norm(gated.attn(z)) * (1 + gated.lin(z))).relu())
+    assert_close(actual, model.lin_out(z))
 
 
 def test_the_score_of_an_edge_reads_its_ends_and_of_a_graph_the_mean():

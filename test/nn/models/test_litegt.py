@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 import torch
 from definitions import defined
@@ -109,10 +111,10 @@ def test_edge_updates_by_hand():
     e_2 = update.norms[1](e_2 + update.feed_forward(e_2))
     assert second.edge_update is None
     assert update.feed_forward.channel_list == [4, 16, 4]
-    torch.testing.assert_close(
-        model.attention_scores(x, EDGES, edge_jaccard=JACCARD, edge_attr=edge_attr)[1],
-        second.conv.attention_scores(x_2, EDGES, JACCARD, edge_attr=e_2),
-    )
+    scores = model.attention_scores(x, EDGES, edge_jaccard=JACCARD, edge_attr=edge_attr)
+    for actual, layer, z, e in zip(scores, model.layers, (x_1, x_2), (e_1, e_2), strict=True):
+        expected = layer.conv.attention_scores(z, EDGES, JACCARD, edge_attr=e)
+        torch.testing.assert_close(actual, expected)
 
 
 def test_features_of_edges_reach_all_parameters_and_stay_in_their_graph():
@@ -221,6 +223,25 @@ def test_dropout_acts_in_training_only():
     assert not torch.equal(*results)
     model.eval()
     assert torch.equal(*[model(x, EDGES, edge_jaccard=JACCARD) for _ in range(2)])
+
+
+def test_dropout_by_hand():
+    dropout = partial(torch.nn.functional.dropout, p=0.5)
+
+    def feed_forward(part, z):
+        return dropout(part.lins[1](dropout(part.lins[0](z).relu())))
+
+    layer = LiteGT(5, 8, 3, 2, 4, edge_channels=2, dropout=0.5).layers[0]
+    update, x, e = layer.edge_update, torch.randn(30, 8), torch.randn(EDGES.size(1), 4)
+    torch.manual_seed(1)
+    actual = layer(x, EDGES, JACCARD, None, e)
+    torch.manual_seed(1)
+    out, scores = layer.conv(x, EDGES, JACCARD, edge_attr=e, return_edge_scores=True)
+    e = update.norms[0](e + dropout(update.lin_scores(dropout(scores))))
+    e = update.norms[1](e + feed_forward(update.feed_forward, e))
+    x = layer.norms[0](x + dropout(layer.lin_attention(dropout(out))))
+    x = layer.norms[1](x + feed_forward(layer.feed_forward, x))
+    torch.testing.assert_close(actual, (x, e))
 
 
 def test_narrow_heads_have_weights():

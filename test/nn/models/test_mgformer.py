@@ -258,6 +258,12 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
+def test_recommendations_in_training_are_those_of_evaluation():
+    feature_map = torch.nn.Sequential(torch.nn.Softplus(), torch.nn.Dropout(0.9))
+    model = MGFormer(30, 40, 8, mask='none', feature_map=feature_map).train()
+    assert torch.equal(model.recommend(k=5), model.eval().recommend(k=5))
+
+
 def test_recommendations_make_scores_of_some_users_without_gradients():
     users, items = 900, 700
     model = MGFormer(users, items, 8, mask='none').train()

@@ -291,6 +291,9 @@ def test_batch_norm_over_processes_without_rows_or_with_one():
     frozen = ProcessBatchNorm(5).eval()
     ((out, *_),) = norm_over_threads(frozen, torch.ones(1, 5).split([1]))
     assert torch.equal(out, frozen(torch.ones(1, 5)))
+    untracked, x = ProcessBatchNorm(5, track_running_stats=False).eval(), torch.randn(9, 5)
+    outs = [out for out, *_ in norm_over_threads(untracked, x.split([4, 5]))]
+    torch.testing.assert_close(torch.cat(outs), untracked(x))
 
 
 @pytest.mark.parametrize(
@@ -387,6 +390,13 @@ def test_networks_that_take_a_batch_vector_alone_get_none():
     model = SGFormer(6, 8, 3, gnn=Network()).double()
     x, batch = torch.randn(4, 6, dtype=torch.double), torch.tensor([0, 0, 1, 1])
     assert model(x, torch.tensor([[0, 1, 2], [1, 0, 3]]), batch).shape == (4, 3)
+
+
+def test_the_default_network_reads_the_in_degrees_of_a_pair():
+    model, x, degree = SGFormer(6, 8, 3).eval(), torch.randn(12, 6), torch.arange(12) + 9
+    edges = torch.randint(12, (2, 40))
+    expected = model(x, edges, degree=degree)
+    assert torch.equal(model(x, edges, degree=(degree + 1, degree)), expected)
 
 
 def test_a_network_that_counts_degrees_refuses_those_of_the_full_graph():
