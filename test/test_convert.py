@@ -279,7 +279,9 @@ def test_model_of_pyg_with_its_settings(aggregate):
     assert ours.training
     assert (ours.dropout, ours.gnn.dropout) == (0.3, 0.2)
     ours, theirs = ours.double().eval(), theirs.double().eval()
-    assert SGFormer.from_pyg(theirs).lin_out.weight.dtype == torch.double
+    again = SGFormer.from_pyg(theirs)
+    assert again.lin_out.weight.dtype == torch.double
+    assert not any(part.training for part in again.modules())
     x, edges = torch.randn(9, 6, dtype=torch.double), torch.randint(9, (2, 30))
     try:
         torch.set_default_dtype(torch.double)  # of PyG's normalisation

@@ -244,6 +244,19 @@ def test_the_feature_error_is_measured_against_the_masked_softmax(masked):
     assert row['feature error'] == pytest.approx(expected, rel=1e-9)
 
 
+def test_all_calls_are_measured_on_the_same_nodes():
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attn = KernelAttentionConv(6, 6)
+
+        def forward(self, x):
+            return self.attn(x) + self.attn(x)
+
+    first, second = attention_report(Twice(), torch.randn(40, 6), num_rows=4)
+    assert first == second
+
+
 def test_a_number_of_rows_below_1_is_refused():
     with pytest.raises(ValueError, match="'num_rows' must be at least 1"):
         report(SGFormer(6, 8, 3), num_rows=0)
