@@ -64,10 +64,10 @@ def test_encoders_read_the_training_edges_only(model, script, monkeypatch):
     assert all(torch.equal(edges, split.train) for edges, split in zip(seen, splits, strict=True))
 
 
-def test_two_encoders_learn_slowly():
+def test_three_encoders_learn_slowly():
     configs = {model: make_config(model, None) for model in ENCODERS}
     found = {model: (config['lr'], config['patience']) for model, config in configs.items()}
-    slow = dict.fromkeys(('difformer', 'nodeformer'), (0.001, 50))
+    slow = dict.fromkeys(('difformer', 'nodeformer'), (0.001, 50)) | {'mlp': (0.01, 50)}
     assert found == dict.fromkeys(ENCODERS, (0.01, 10)) | slow
 
 
