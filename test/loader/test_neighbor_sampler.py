@@ -162,16 +162,21 @@ def test_seeds_fix_the_draws_and_workers_draw_differently():
     assert len({tuple(batch.e_id.tolist()) for batch in batches}) > 20
 
 
-def test_a_seed_that_occurs_twice():
+@pytest.mark.parametrize('subgraph_type', ['directional', 'induced'])
+def test_a_seed_that_occurs_twice(subgraph_type):
+    """Each row of the seed gets its edges: those of induced subgraphs led to the first row."""
     data = graph()
-    (batch,) = loader(data, [-1], torch.tensor([3, 3, 5]))
+    (batch,) = loader(data, [-1], torch.tensor([3, 3, 5]), subgraph_type=subgraph_type)
     check_ends = batch.n_id[batch.edge_index]
     assert torch.equal(check_ends, data.edge_index[:, batch.e_id])
     assert batch.n_id[:3].tolist() == [3, 3, 5]
-    (batch,) = loader(data, [-1], torch.tensor([3, 3, 5]), subgraph_type='induced')
-    inside = torch.isin(data.edge_index, batch.n_id).all(0).nonzero().flatten()
-    assert torch.equal(batch.e_id.sort().values, inside)
-    assert not (batch.edge_index == 1).any()
+    first, second = (batch.e_id[batch.edge_index[1] == row] for row in (0, 1))
+    assert torch.equal(first.sort().values, (data.edge_index[1] == 3).nonzero().view(-1))
+    assert torch.equal(first, second)
+    assert not bool((batch.edge_index[0] == 1).any())
+    if subgraph_type == 'induced':
+        inside = torch.isin(data.edge_index, batch.n_id).all(0).nonzero().view(-1)
+        assert torch.equal(batch.e_id.unique(), inside)
 
 
 def test_several_types_of_nodes():
@@ -261,6 +266,17 @@ def test_which_sampler_is_taken(monkeypatch):
             assert next(iter(batches)).n_id[:4].tolist() == [10, 11, 12, 13]
         with pytest.raises(ValueError, match=r"'temporal_strategy' must be .* \(got 'first'\)"):
             NeighborLoader(data, [2], temporal_strategy='first')
+
+
+@pytest.mark.parametrize('options', [{'subgraph_type': 'induced'}, {'directed': False}])
+@pytest.mark.parametrize('disjoint', [False, True])
+def test_induced_subgraphs_beside_pyg_lib(options, disjoint, monkeypatch):
+    """PyG's sampler needs torch-sparse for them, and takes no disjoint ones."""
+    monkeypatch.setattr('torch_geometric.typing.WITH_PYG_LIB', True)
+    monkeypatch.setattr('torch_geometric.typing.WITH_TORCH_SPARSE', False)
+    data = graph()
+    batches = NeighborLoader(data, [2], torch.arange(4), batch_size=4, disjoint=disjoint, **options)
+    check(data, next(iter(batches)))
 
 
 @pytest.mark.filterwarnings('ignore:Unable to accurately infer')

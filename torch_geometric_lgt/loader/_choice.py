@@ -191,20 +191,20 @@ def _make_sampler(
     if not arguments.get('directed', True):  # PyG's older name of it
         options.setdefault('subgraph_type', 'induced')
     logging.getLogger(__name__).info(
-        'NeighborSampler draws neighbours: pyg-lib is not installed, or the graph is mapped in '
-        'int32'
+        'NeighborSampler draws neighbours: pyg-lib is not installed, or does not take the graph or '
+        'the options'
     )
     workers = arguments.get('num_workers', 0) > 0
     return NeighborSampler(data, num_neighbors, **options, share_memory=workers)
 
 
 def _needs_own_sampler(arguments: dict[str, Any]) -> bool:
-    r"""Returns whether the arguments have times together with weights or with induced subgraphs,
-    which no compiled sampler takes."""
+    r"""Returns whether the arguments have induced subgraphs, or times together with weights, which
+    ``pyg-lib`` does not take."""
     kind = checked_subgraph_type(arguments.get('subgraph_type', 'directional'))
     is_induced = kind == SubgraphType.induced or not arguments.get('directed', True)
-    has_weights = arguments.get('weight_attr') is not None
-    return arguments.get('time_attr') is not None and (has_weights or is_induced)
+    names = 'time_attr', 'weight_attr'
+    return is_induced or all(arguments.get(name) is not None for name in names)
 
 
 def _has_short_ids(data: Any) -> bool:

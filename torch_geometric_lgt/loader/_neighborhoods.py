@@ -144,7 +144,7 @@ class SampledNodes:
 
     If each seed has a separate subgraph, a row belongs to the subgraph with the number of its seed.
     A node may then occur in several subgraphs. Otherwise all rows belong to subgraph 0. A seed that
-    occurs again in its subgraph is a separate row; edges lead to its first row.
+    occurs again in its subgraph is a separate row; edges start at its first row.
 
     Args:
         nodes: Ids of the seed nodes in the full graph.
@@ -214,15 +214,14 @@ def induced_edges(
     of the edges, ``[M]`` each. With :obj:`times`, those of the subgraphs, edges in a subgraph are
     those up to its time.
 
-    Rows are positions in :obj:`sources` and :obj:`targets`. If a node has several rows, its edges
-    lead to the first one.
+    Rows are positions in :obj:`sources` and :obj:`targets`. If a node has several rows, each gets
+    the incoming edges, and the outgoing edges start at the first one.
     """
-    once = np.sort(np.unique(targets.key, return_index=True)[1])
-    until = None if times is None else times[targets.batch[once]]
-    owner, edge = edges.incoming(targets.node[once], until)
-    source = sources.positions(edges.sources(edge, sources.num_nodes), targets.batch[once][owner])
+    until = None if times is None else times[targets.batch]
+    owner, edge = edges.incoming(targets.node, until)
+    source = sources.positions(edges.sources(edge, sources.num_nodes), targets.batch[owner])
     inside = source >= 0
-    return source[inside], once[owner[inside]], edge[inside]
+    return source[inside], owner[inside], edge[inside]
 
 
 def _ranges(start: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

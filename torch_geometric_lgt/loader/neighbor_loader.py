@@ -16,10 +16,10 @@ class NeighborLoader(SeedLoader, torch_geometric.loader.NeighborLoader):
 
     Subclass of :class:`torch_geometric.loader.NeighborLoader`. If ``pyg-lib`` is not installed,
     :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, from the distribution
-    of ``pyg-lib`` and with all options of PyG's loader. A batch contains the rows of all node and
-    edge attributes that belong to its nodes and edges. If the data has an :obj:`adj_t`, edge
-    attributes follow the order of the batch's :obj:`adj_t`; PyG's loader attaches the edge
-    attributes of such data to the wrong edges.
+    of ``pyg-lib`` and with all options of PyG's loader. It always draws induced subgraphs, which
+    ``pyg-lib`` does not draw. A batch contains the rows of all node and edge attributes that belong
+    to its nodes and edges. If the data has an :obj:`adj_t`, edge attributes follow the order of the
+    batch's :obj:`adj_t`; PyG's loader attaches the edge attributes of such data to the wrong edges.
 
     A :class:`~torch_geometric_lgt.data.MappedGraph` may be passed alone, or twice as ``(graph,
     graph)``: as feature store and as graph store. All its nodes are seeds if :obj:`input_nodes` is
