@@ -1,4 +1,5 @@
 import copy
+import pickle
 from collections import Counter
 from functools import partial
 from itertools import combinations
@@ -8,7 +9,8 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.datasets import FakeDataset
-from torch_geometric.loader import LinkLoader, LinkNeighborLoader
+from torch_geometric.loader import LinkLoader
+from torch_geometric.loader import LinkNeighborLoader as PyGLinkNeighborLoader
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.sampler import NodeSamplerInput
 from torch_geometric.sampler.base import SubgraphType
@@ -17,7 +19,12 @@ from torch_geometric.transforms import AddSelfLoops
 from torch_geometric.utils import k_hop_subgraph, to_undirected
 
 from torch_geometric_lgt.data import MappedGraph, write_graph
-from torch_geometric_lgt.loader import HGTLoader, NeighborLoader, NeighborSampler
+from torch_geometric_lgt.loader import (
+    HGTLoader,
+    LinkNeighborLoader,
+    NeighborLoader,
+    NeighborSampler,
+)
 from torch_geometric_lgt.loader._draws import distinct
 
 
@@ -211,7 +218,7 @@ def test_several_types_of_nodes():
 def test_links_and_stores():
     data = graph()
     sampler = NeighborSampler(data, [2])
-    for batch in LinkNeighborLoader(
+    for batch in PyGLinkNeighborLoader(
         data,
         [2],
         data.edge_index[:, :20],
@@ -230,8 +237,79 @@ def test_links_and_stores():
     (batch,) = loader((features, edges), [-1], torch.arange(4))
     assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
     edges.put_edge_index(data.edge_index, edge_type=('a', 'to', 'b'), layout='coo', size=(40, 40))
-    with pytest.raises(ValueError, match=r'stores of several types\); install pyg-lib'):
+    with pytest.raises(ValueError, match=r'all edges have a type, or none has one \(got both\)'):
         NeighborSampler((features, edges), [2])
+
+
+def typed_stores():
+    """Ratings of 30 items by 20 users in both directions, and 3 shops without edges."""
+    features, edges = MyFeatureStore(), MyGraphStore()
+    for name, size in (('user', 20), ('item', 30), ('shop', 3)):
+        features.put_tensor(torch.arange(size), group_name=name, attr_name='x', index=None)
+    generator = torch.Generator().manual_seed(0)
+    rates = torch.stack([torch.randint(n, (90,), generator=generator) for n in (20, 30)])
+    data = HeteroData({'user': {'num_nodes': 20}, 'item': {'num_nodes': 30}})
+    for kind, index, size in (
+        (('user', 'rates', 'item'), rates, (20, 30)),
+        (('item', 'of', 'user'), rates.flip(0)[:, :50], (30, 20)),
+    ):
+        data[kind].edge_index = index
+        edges.put_edge_index(index, edge_type=kind, layout='coo', size=size)
+    return features, edges, data
+
+
+@pytest.mark.parametrize('subgraph_type', ['directional', 'induced'])
+def test_stores_with_types_of_nodes(subgraph_type):
+    """The same batches as from a HeteroData. They needed a compiled library."""
+    features, edges, data = typed_stores()
+    for seeds in ('item', ('user', torch.arange(20) % 3 == 0), ('user', [7, 2]), ('user', None)):
+        batches = [
+            next(iter(NeighborLoader(graph, [-1, -1], seeds, subgraph_type=subgraph_type)))
+            for graph in ((features, edges), data)
+        ]
+        for kind in data.node_types:
+            n_id = batches[0][kind].n_id
+            assert torch.equal(n_id, batches[1][kind].n_id)
+            assert torch.equal(n_id, batches[0][kind].x)
+        for kind in data.edge_types:
+            ours, theirs = (batch[kind] for batch in batches)
+            assert torch.equal(ours.edge_index, theirs.edge_index)
+            assert torch.equal(ours.e_id, theirs.e_id)
+    (batch,) = NeighborLoader((features, edges), [2], 'shop', batch_size=3)
+    assert batch['shop'].x.tolist() == [0, 1, 2]
+    assert batch['user'].num_nodes == 0
+    sampler = pickle.loads(pickle.dumps(NeighborSampler((features, edges), [2])))
+    assert sampler.sizes == {'user': 20, 'item': 30, 'shop': 3}
+    drawn = sampler.sample_from_nodes(NodeSamplerInput(None, torch.arange(4), input_type='user'))
+    assert drawn.num_sampled_nodes['user'][0] == 4
+
+
+def test_links_of_stores_with_types_of_nodes():
+    features, edges, data = typed_stores()
+    kind = ('user', 'rates', 'item')
+    for links in (kind, (kind, data[kind].edge_index[:, :40])):
+        batches = LinkNeighborLoader(
+            (features, edges), [2], links, neg_sampling='binary', batch_size=4
+        )
+        batch = next(iter(batches))
+        source, target = batch[kind].edge_label_index[:, :4]
+        ends = torch.stack([batch['user'].n_id[source], batch['item'].n_id[target]])
+        assert torch.equal(ends, data[kind].edge_index[:, batch[kind].input_id])
+    for links in (None, data[kind].edge_index, ('user', 'item'), ('user', 'sells', 'item')):
+        with pytest.raises(ValueError, match=r"'edge_label_index' must be one of .*'rates'"):
+            LinkNeighborLoader((features, edges), [2], links)
+
+
+def test_stores_whose_types_or_sizes_are_missing():
+    features, edges, _ = typed_stores()
+    for seeds in (None, torch.arange(3), 'users'):
+        with pytest.raises(ValueError, match=r"'input_nodes' must be one of .*'shop'\]"):
+            NeighborLoader((features, edges), [2], seeds)
+    index = torch.zeros(2, 1, dtype=torch.long)
+    edges.put_edge_index(index, edge_type=('user', 'at', 'shop'), layout='coo', size=None)
+    message = r"'size' must be set .* \(got None for the edge type \('user', 'at', 'shop'\)\)"
+    with pytest.raises(ValueError, match=message):
+        NeighborLoader((features, edges), [2], 'user')
 
 
 def test_data_that_are_no_graph():

@@ -7,6 +7,7 @@ import torch
 import torch_geometric.typing
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.remote_backend_utils import num_nodes
 from torch_geometric.sampler import EdgeSamplerInput
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.typing import EdgeType
@@ -15,6 +16,7 @@ from torch_geometric_lgt._arguments import check_ids, nearest_name
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_shape
 from torch_geometric_lgt.loader._attributes import check_layouts
 from torch_geometric_lgt.loader._edge_order import check_edges
+from torch_geometric_lgt.loader._sorted_edges import stored_node_types
 from torch_geometric_lgt.loader._temporal import check_strategy
 from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler, checked_subgraph_type
 
@@ -35,31 +37,29 @@ def checked_seeds(data: Any, input_nodes: Any) -> Any:
 
     Raises:
         ValueError: If the seeds of a graph without node types are a text, which PyG's loader would
-            take for a node type, or those of a :class:`HeteroData` name none of its types. If they
+            take for a node type, or those of a graph with node types name none of them. If they
             are numbers with fractions, or a mask of another number of nodes.
     """
-    if isinstance(data, HeteroData):
+    kinds = _node_types(data)
+    if kinds or isinstance(data, HeteroData):
         is_pair = isinstance(input_nodes, (tuple, list)) and len(input_nodes) == 2
         kind = input_nodes[0] if is_pair else input_nodes
-        if not isinstance(kind, str) or kind not in data.node_types:
+        if not isinstance(kind, str) or kind not in kinds:
             shown = kind if is_pair or isinstance(kind, str) else type(kind).__name__
             raise ValueError(
-                f"'input_nodes' must be one of the node types {data.node_types}, or a pair of a "
-                f'node type and ids or a mask (got {shown!r}){nearest_name(kind, data.node_types)}'
+                f"'input_nodes' must be one of the node types {kinds}, or a pair of a "
+                f'node type and ids or a mask (got {shown!r}){nearest_name(kind, kinds)}'
             )
-        if not is_pair:
-            return input_nodes
-        return kind, _ids_or_mask(input_nodes[1], data[kind].num_nodes)
-    has_types = isinstance(data, tuple) and any(
-        attr.edge_type is not None for attr in data[1].get_all_edge_attrs()
-    )
-    if isinstance(input_nodes, str) and not has_types:
+        if not is_pair or input_nodes[1] is None:
+            return kind
+        is_hetero = isinstance(data, HeteroData)
+        size = data[kind].num_nodes if is_hetero else num_nodes(*data, kind)
+        return kind, _ids_or_mask(input_nodes[1], size)
+    if isinstance(input_nodes, str):
         raise ValueError(
             "'input_nodes' must be ids or a mask of nodes in a graph without node types (got "
             f'{input_nodes!r}); for an attribute give data[{input_nodes!r}]'
         )
-    if has_types:
-        return input_nodes
     if isinstance(data, Data):
         return _ids_or_mask(input_nodes, data.num_nodes)
     size = data[1].get_all_edge_attrs()[0].size
@@ -108,15 +108,15 @@ def check_links(data: Any, edge_label_index: Any, edge_label: Any) -> None:
     :obj:`None`, are not checked.
 
     Raises:
-        ValueError: If links are no ids ``[2, E]``, or labels no tensor. If the links of a
-            :class:`HeteroData` have no edge type, or one of unknown nodes.
+        ValueError: If links are no ids ``[2, E]``, or labels no tensor. If the links of a graph
+            with node types have no edge type, or one of unknown nodes.
     """
     if not isinstance(edge_label, Tensor | None):
         raise ValueError(
             f"'edge_label' must be a tensor (got {type(edge_label).__name__}); convert it with "
             'torch.as_tensor'
         )
-    if isinstance(data, HeteroData):
+    if isinstance(data, HeteroData) or _node_types(data):
         _check_link_type(data, edge_label_index)
     is_pair = isinstance(edge_label_index, (tuple, list)) and len(edge_label_index) == 2
     index = edge_label_index[1] if is_pair else edge_label_index
@@ -137,22 +137,34 @@ def check_labels(links: EdgeSamplerInput) -> None:
         )
 
 
-def _check_link_type(data: HeteroData, edge_label_index: Any) -> None:
+def _check_link_type(data: Any, edge_label_index: Any) -> None:
     kind, links = edge_label_index, None
     if isinstance(kind, (tuple, list)) and len(kind) == 2 and not isinstance(kind[0], str):
         kind, links = kind
     is_kind = isinstance(kind, (tuple, list)) and all(isinstance(name, str) for name in kind)
+    if isinstance(data, HeteroData):
+        kinds, lengths, canonical = data.edge_types, (2, 3), data._to_canonical
+    else:
+        kinds = [attribute.edge_type for attribute in data[1].get_all_edge_attrs()]
+        lengths, canonical = (3,), lambda *kind: kind
     if (
         not is_kind
-        or len(kind) not in (2, 3)
-        or not {kind[0], kind[-1]} <= {*data.node_types}
-        or (links is None and data._to_canonical(*kind) not in data.edge_types)
+        or len(kind) not in lengths
+        or not {kind[0], kind[-1]} <= {*_node_types(data)}
+        or (links is None and canonical(*kind) not in kinds)
     ):
         shown = kind if is_kind or kind is None else type(kind).__name__
         raise ValueError(
-            f"'edge_label_index' must be one of the edge types {data.edge_types}, or a pair of an "
-            f'edge type and ids [2, E] (got {shown})'
+            f"'edge_label_index' must be one of the edge types {kinds}, or a pair of an edge type "
+            f'and ids [2, E] (got {shown})'
         )
+
+
+def _node_types(data: Any) -> list[str]:
+    r"""Returns the node types of a graph, none for a graph without types."""
+    if isinstance(data, HeteroData):
+        return data.node_types
+    return stored_node_types(*data) if isinstance(data, tuple) else []
 
 
 def with_sampler(

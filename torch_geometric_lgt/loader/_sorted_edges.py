@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
+from torch_geometric.data.remote_backend_utils import num_nodes
 from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 from torch_geometric.utils import lexsort
 
@@ -95,24 +96,54 @@ def sorted_graph(
     return SortedGraph(sizes, edges, permutation, node_time or None)
 
 
-def stored_graph(store: Any) -> SortedGraph:
-    r"""Reads sorted edges from a :class:`torch_geometric.data.GraphStore` of one node type.
+def stored_graph(features: FeatureStore, store: GraphStore) -> SortedGraph:
+    r"""Reads sorted edges from a pair of a feature store and a graph store.
 
     Raises:
-        ValueError: If the store has several node types.
+        ValueError: If only some of the edges have a type, or the number of nodes is not known.
     """
-    attributes = store.get_all_edge_attrs()
-    if any(isinstance(attribute.edge_type, tuple) for attribute in attributes):
-        raise ValueError(
-            "'data' must be a Data, a HeteroData or stores of one node type (got stores of several "
-            'types); install pyg-lib for these'
-        )
-    row, pointer, permutation = store.csc()
-    return SortedGraph(
-        {SINGLE_NODE_TYPE: max(attributes[0].size)},
-        {SINGLE_EDGE_TYPE: NeighborEdges(pointer, row)},
-        {SINGLE_EDGE_TYPE: permutation},
+    edges, permutation = stored_edges(store)
+    attributes, kinds = store.get_all_edge_attrs(), stored_node_types(features, store)
+    for attribute in attributes:
+        if attribute.size is None or None in attribute.size:
+            raise ValueError(
+                "'size' must be set for the edges of a graph store, to the numbers of sources and "
+                f'targets (got {attribute.size} for the edge type {attribute.edge_type})'
+            )
+    sizes = (
+        {kind: num_nodes(features, store, kind) for kind in kinds}
+        if kinds
+        else {SINGLE_NODE_TYPE: max(attributes[0].size)}
     )
+    return SortedGraph(sizes, edges, permutation)
+
+
+def stored_edges(store: GraphStore) -> tuple[dict[Any, NeighborEdges], dict[Any, Tensor | None]]:
+    r"""Reads the edges of a graph store, sorted by target, and the permutation that sorts them,
+    both by edge type.
+
+    Raises:
+        ValueError: If only some of the edges have a type.
+    """
+    kinds = {attribute.edge_type for attribute in store.get_all_edge_attrs()}
+    if None in kinds and len(kinds) > 1:
+        raise ValueError(
+            "'data' must have a graph store in which all edges have a type, or none has one (got "
+            'both)'
+        )
+    csc: Any = store.csc()
+    if kinds == {None}:
+        csc = [{SINGLE_EDGE_TYPE: part} for part in csc]
+    row, pointer, permutation = csc
+    return {kind: NeighborEdges(pointer[kind], row[kind]) for kind in row}, permutation
+
+
+def stored_node_types(features: FeatureStore, store: GraphStore) -> list[str]:
+    r"""Returns the node types of a pair of stores, none if its edges have no types."""
+    kinds = [attribute.edge_type for attribute in store.get_all_edge_attrs()]
+    ends = [kind[i] for kind in kinds if kind is not None for i in (0, -1)]
+    groups = [attribute.group_name for attribute in features.get_all_tensor_attrs()]
+    return list(dict.fromkeys(filter(None, ends + groups))) if ends else []
 
 
 def _times(

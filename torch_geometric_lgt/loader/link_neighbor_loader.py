@@ -40,8 +40,8 @@ class LinkNeighborLoader(WorkerLoader, torch_geometric.loader.LinkNeighborLoader
         ValueError: If :obj:`num_neighbors`, :obj:`time_attr`, :obj:`weight_attr` or another option
             of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not valid. If
             :obj:`edge_label_index` is missing for stores or data without edges, is no tensor
-            ``[2, E]`` of ids with as many labels and times, or has no edge type for a
-            :class:`HeteroData`. If :obj:`transform` reorders or drops the ends of the pairs of a
+            ``[2, E]`` of ids with as many labels and times, or has no edge type for a graph with
+            node types. If :obj:`transform` reorders or drops the ends of the pairs of a
             batch. If edges of a type are neither in :obj:`edge_index` nor in a
             :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or those two list them in different
             orders. If features are sparse in another layout than COO, or in COO with workers.

@@ -28,7 +28,12 @@ from torch_geometric_lgt.loader._edge_order import (
 )
 from torch_geometric_lgt.loader._neighborhoods import SampledNodes, induced_edges, seed_ids
 from torch_geometric_lgt.loader._sampler_output import Edges, of_type, sampler_output
-from torch_geometric_lgt.loader._sorted_edges import pair_of_stores, sorted_graph, stored_graph
+from torch_geometric_lgt.loader._sorted_edges import (
+    pair_of_stores,
+    sorted_graph,
+    stored_edges,
+    stored_graph,
+)
 from torch_geometric_lgt.loader._temporal import check_attributes, check_strategy, seed_times
 
 NO_EDGES = (np.empty(0, np.int64),) * 3  # rows, columns and ids
@@ -64,9 +69,13 @@ class NeighborSampler(BaseSampler):
     workers draw different numbers. The sampler of a graph store is pickled without the sorted
     edges; another process reads them from the store.
 
+    Differs from :class:`torch_geometric.sampler.NeighborSampler`: it sorts the edges itself,
+    without :obj:`is_sorted`, and draws incoming edges only, without :obj:`sample_direction`.
+
     Args:
-        data (Data, HeteroData or tuple): The graph, or a pair of a feature store and a graph store.
-            A :class:`~torch_geometric_lgt.data.MappedGraph` may be passed alone.
+        data (Data, HeteroData or tuple): The graph, or a pair of a feature store and a graph store,
+            which may have node types. A :class:`~torch_geometric_lgt.data.MappedGraph` may be
+            passed alone.
         num_neighbors (list or dict): Number of edges that each hop draws for a node, negative for
             all. For a heterogeneous graph it may be a dictionary of such lists by edge type.
         subgraph_type (str, optional): :obj:`"directional"` for the drawn edges,
@@ -97,7 +106,8 @@ class NeighborSampler(BaseSampler):
             type are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor`
             :obj:`adj_t`, or those two list them in different orders. If
             :obj:`temporal_strategy` is unknown. If :obj:`time_attr` or :obj:`weight_attr` names no
-            attribute of valid numbers, or is set for a pair of stores. If :obj:`time_attr` and
+            attribute of valid numbers, or is set for a pair of stores. If only some of the edges of
+            a graph store have a type, or one of its edge types has no size. If :obj:`time_attr` and
             :obj:`weight_attr` are both set with ``temporal_strategy='last'``.
 
     Example:
@@ -141,7 +151,7 @@ class NeighborSampler(BaseSampler):
         self.sizes, self.edges, self.permutation, self.node_time = (
             sorted_graph(data, time_attr, weight_attr, share_memory)
             if self.graph_store is None
-            else stored_graph(self.graph_store)
+            else stored_graph(*data)
         )
         self.homogeneous = set(self.edges) == {SINGLE_EDGE_TYPE}
         self.num_neighbors = num_neighbors
@@ -179,7 +189,7 @@ class NeighborSampler(BaseSampler):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if self.graph_store is not None:
-            _, self.edges, self.permutation, _ = stored_graph(self.graph_store)
+            self.edges, self.permutation = stored_edges(self.graph_store)
 
     def sample_from_nodes(self, index: NodeSamplerInput, **_) -> Output:
         r"""Samples the subgraph around seed nodes, the ids in :obj:`index`.
