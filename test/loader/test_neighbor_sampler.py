@@ -254,6 +254,8 @@ def typed_stores():
         (('item', 'of', 'user'), rates.flip(0)[:, :50], (30, 20)),
     ):
         data[kind].edge_index = index
+        weight = torch.ones(index.size(1))
+        features.put_tensor(weight, group_name=kind, attr_name='weight', index=None)
         edges.put_edge_index(index, edge_type=kind, layout='coo', size=size)
     return features, edges, data
 

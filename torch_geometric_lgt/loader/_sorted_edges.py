@@ -143,7 +143,8 @@ def stored_node_types(features: FeatureStore, store: GraphStore) -> list[str]:
     kinds = [attribute.edge_type for attribute in store.get_all_edge_attrs()]
     ends = [kind[i] for kind in kinds if kind is not None for i in (0, -1)]
     groups = [attribute.group_name for attribute in features.get_all_tensor_attrs()]
-    return list(dict.fromkeys(filter(None, ends + groups))) if ends else []
+    names = [name for name in ends + groups if isinstance(name, str)]  # edges have features, too
+    return list(dict.fromkeys(names)) if ends else []
 
 
 def _times(

@@ -101,9 +101,10 @@ class LaplacianPE(BaseTransform):
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalization` is unknown. If
             the data has neither edges nor ``adj_t``, or an edge names a node that does not exist.
             If ``adj_t`` has values other than 1, which are not used: apply the transform to the
-            edges. If columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite, not
-            in the data, or not set for :class:`~torch_geometric.data.HeteroData`. If an edge joins
-            two graphs of a batch.
+            edges. If :obj:`attr_name` is an input of the data, such as :obj:`"x"`, or columns
+            cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite, not in the data, or
+            not set for :class:`~torch_geometric.data.HeteroData`. If an edge joins two graphs of a
+            batch.
         RuntimeError: If no solver converges.
 
     Example:
