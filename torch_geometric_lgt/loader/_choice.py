@@ -53,7 +53,7 @@ def checked_seeds(data: Any, input_nodes: Any) -> Any:
         if not is_pair or input_nodes[1] is None:
             return kind
         is_hetero = isinstance(data, HeteroData)
-        size = data[kind].num_nodes if is_hetero else num_nodes(*data, kind)
+        size = data[kind].num_nodes if is_hetero else num_nodes(data[0], data[1], kind)
         return kind, _ids_or_mask(input_nodes[1], size)
     if isinstance(input_nodes, str):
         raise ValueError(

@@ -103,18 +103,16 @@ def stored_graph(features: FeatureStore, store: GraphStore) -> SortedGraph:
         ValueError: If only some of the edges have a type, or the number of nodes is not known.
     """
     edges, permutation = stored_edges(store)
-    attributes, kinds = store.get_all_edge_attrs(), stored_node_types(features, store)
-    for attribute in attributes:
+    sizes = {}
+    for attribute in store.get_all_edge_attrs():
         if attribute.size is None or None in attribute.size:
             raise ValueError(
                 "'size' must be set for the edges of a graph store, to the numbers of sources and "
                 f'targets (got {attribute.size} for the edge type {attribute.edge_type})'
             )
-    sizes = (
-        {kind: num_nodes(features, store, kind) for kind in kinds}
-        if kinds
-        else {SINGLE_NODE_TYPE: max(attributes[0].size)}
-    )
+        sizes[SINGLE_NODE_TYPE] = max(attribute.size)
+    if kinds := stored_node_types(features, store):
+        sizes = {kind: num_nodes(features, store, kind) for kind in kinds}
     return SortedGraph(sizes, edges, permutation)
 
 

@@ -149,9 +149,9 @@ class NeighborSampler(BaseSampler):
         self.sparse_types = check_edges(data) if isinstance(data, (Data, HeteroData)) else []
         self.graph_store = data[1] if isinstance(data, tuple) else None
         self.sizes, self.edges, self.permutation, self.node_time = (
-            sorted_graph(data, time_attr, weight_attr, share_memory)
-            if self.graph_store is None
-            else stored_graph(*data)
+            stored_graph(*data)
+            if isinstance(data, tuple)
+            else sorted_graph(data, time_attr, weight_attr, share_memory)
         )
         self.homogeneous = set(self.edges) == {SINGLE_EDGE_TYPE}
         self.num_neighbors = num_neighbors
