@@ -153,7 +153,7 @@ class FeatureMap(torch.nn.Module):
         """
         if self.is_learned:
             return MAPS['assignment']
-        return MAPS['softmax' if self.estimates_softmax else self.kind]
+        return MAPS['softmax' if self.kind in EXPONENTIAL_MAPS else self.kind]
 
     def reset_parameters(self) -> None:
         r"""Draws the random projection anew, or the weights of a learned map, from the global

@@ -53,19 +53,15 @@ def is_plain_tensor(value: Any) -> bool:
 
 def has_hooks(part: Module) -> bool:
     r"""Tells whether a call of :obj:`part` runs hooks of it or of all modules. Pruning is one of
-    them: it computes the weight before each call."""
-    return bool(
+    them: it computes the weight before each call. The hooks of PyTorch's flop counter only record
+    names and do not count."""
+    if (
         part._forward_hooks
         or part._forward_pre_hooks
         or part._backward_hooks
         or part._backward_pre_hooks
-        or _has_global_hooks()
-    )
-
-
-def _has_global_hooks() -> bool:
-    r"""Tells whether PyTorch has hooks that run for all modules. The hooks of its flop counter only
-    record names and do not count."""
+    ):
+        return True
     if not torch_module._has_any_global_hook():
         return False
     hooks = [hook for name in HOOKS for hook in getattr(torch_module, f'_global{name}').values()]
