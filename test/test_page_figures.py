@@ -102,7 +102,7 @@ def test_graphtransformer_beside_polynormer_split_by_split():
                 strict=True,
             )
         ]
-        for name in ('amherst41', 'johnshopkins55', 'cs', 'facebook_pagepage')
+        for name in ('amherst41', 'johnshopkins55', 'cs', 'physics', 'facebook_pagepage')
     }
     amherst, johns = leads['amherst41'], leads['johnshopkins55']
     text = words('docs/attention.rst')
@@ -111,8 +111,11 @@ def test_graphtransformer_beside_polynormer_split_by_split():
         f'on all ten it is ahead by {short(fmean(amherst))}; on the first three of '
         f'Johnshopkins55 it is behind by {short(-fmean(johns[:3]))}.'
     ) in text
-    cs, facebook = (short(-fmean(leads[name])) for name in ('cs', 'facebook_pagepage'))
-    assert f'It is behind by {cs} on CS, by {facebook} on Facebook Page-Page' in text
+    cs, physics, facebook = (
+        short(-fmean(leads[name])) for name in ('cs', 'physics', 'facebook_pagepage')
+    )
+    assert cs == physics
+    assert f'It is behind by {cs} on CS and Physics, by {facebook} on Facebook Page-Page' in text
 
 
 def test_splits_labels_and_neighbors_of_node_classifiers():
