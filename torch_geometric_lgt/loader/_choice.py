@@ -116,8 +116,9 @@ def check_links(data: Any, edge_label_index: Any, edge_label: Any) -> None:
             f"'edge_label' must be a tensor (got {type(edge_label).__name__}); convert it with "
             'torch.as_tensor'
         )
-    if isinstance(data, HeteroData) or _node_types(data):
-        _check_link_type(data, edge_label_index)
+    node_types = _node_types(data)
+    if node_types or isinstance(data, HeteroData):
+        _check_link_type(data, node_types, edge_label_index)
     is_pair = isinstance(edge_label_index, (tuple, list)) and len(edge_label_index) == 2
     index = edge_label_index[1] if is_pair else edge_label_index
     if index is None or (isinstance(edge_label_index, tuple) and not isinstance(index, Tensor)):
@@ -137,7 +138,7 @@ def check_labels(links: EdgeSamplerInput) -> None:
         )
 
 
-def _check_link_type(data: Any, edge_label_index: Any) -> None:
+def _check_link_type(data: Any, node_types: list[str], edge_label_index: Any) -> None:
     kind, links = edge_label_index, None
     if isinstance(kind, (tuple, list)) and len(kind) == 2 and not isinstance(kind[0], str):
         kind, links = kind
@@ -150,7 +151,7 @@ def _check_link_type(data: Any, edge_label_index: Any) -> None:
     if (
         not is_kind
         or len(kind) not in lengths
-        or not {kind[0], kind[-1]} <= {*_node_types(data)}
+        or not {kind[0], kind[-1]} <= {*node_types}
         or (links is None and canonical(*kind) not in kinds)
     ):
         shown = kind if is_kind or kind is None else type(kind).__name__

@@ -103,16 +103,17 @@ def stored_graph(features: FeatureStore, store: GraphStore) -> SortedGraph:
         ValueError: If only some of the edges have a type, or the number of nodes is not known.
     """
     edges, permutation = stored_edges(store)
-    sizes = {}
+    largest = 0
     for attribute in store.get_all_edge_attrs():
         if attribute.size is None or None in attribute.size:
             raise ValueError(
                 "'size' must be set for the edges of a graph store, to the numbers of sources and "
                 f'targets (got {attribute.size} for the edge type {attribute.edge_type})'
             )
-        sizes[SINGLE_NODE_TYPE] = max(attribute.size)
-    if kinds := stored_node_types(features, store):
-        sizes = {kind: num_nodes(features, store, kind) for kind in kinds}
+        largest = max(largest, *attribute.size)
+    kinds = stored_node_types(features, store)
+    typed = {kind: num_nodes(features, store, kind) for kind in kinds}
+    sizes = typed or {SINGLE_NODE_TYPE: largest}
     return SortedGraph(sizes, edges, permutation)
 
 
