@@ -25,7 +25,7 @@ CONSTANTS = {
     'fused_devices': 'functional.numerics.FUSED_DEVICES',
     'fused_rows': 'functional._engine.dispatch.FUSED_ROWS',
     'gram_chunk': 'functional._engine.gram.CHUNK_ELEMENTS',
-    'gram_elements': 'functional._engine.gram.GRAM_ELEMENTS',
+    'gram_pieces': 'functional._engine.gram.PIECES',
     'gpu_layer_cases': 'benchmarks.gpu.layers.CASES',
     'graph_chunk_bytes': 'data._files.CHUNK_BYTES',
     'input_chunk': 'functional._engine.layout.CHUNK_ELEMENTS',

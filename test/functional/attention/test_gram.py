@@ -28,10 +28,11 @@ def members(batch, graphs):
     ]
 
 
+@pytest.mark.parametrize('pieces', [3, 8], ids=['pieces of 12 rows', 'whole'])
 @pytest.mark.parametrize('elements', [1, 1 << 20])
 @pytest.mark.parametrize('name', BATCHES)
-def test_gram_matches_the_products_with_gradients(name, elements, constants):
-    constants(gram_elements=elements)
+def test_gram_matches_the_products_with_gradients(name, elements, pieces, constants):
+    constants(gram_chunk=elements, gram_pieces=pieces)
     batch, graphs = BATCHES[name]
     x = torch.randn(12, 3, dtype=DOUBLE, requires_grad=True)
     centre = torch.randn(graphs, 3, dtype=DOUBLE)
@@ -46,10 +47,11 @@ def test_gram_matches_the_products_with_gradients(name, elements, constants):
     )
 
 
+@pytest.mark.parametrize('pieces', [3, 8], ids=['pieces of 12 rows', 'whole'])
 @pytest.mark.parametrize('elements', [1, 1 << 20])
 @pytest.mark.parametrize('name', BATCHES)
-def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, constants):
-    constants(gram_chunk=elements)
+def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, pieces, constants):
+    constants(gram_chunk=elements, gram_pieces=pieces)
     batch, graphs = BATCHES[name]
     x, above, below = (
         torch.randn(*shape, dtype=DOUBLE).requires_grad_()
@@ -65,16 +67,15 @@ def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, consta
     assert_same_gradients(actual, expected, {'x': x, 'above': above, 'below': below})
 
 
-def test_nodes_and_graphs_that_are_computed_together():
+def test_nodes_and_graphs_that_are_computed_together(constants):
     """105 numbers hold ten graphs' (4 + 1) * 2 numbers; at least 64 nodes are walked together."""
+    constants(gram_chunk=105)
     ones = segments(torch.arange(25), 25, 25)
-    assert [
-        graphs.numel() for graphs, _ in engine._groups(105, 4, 2, torch.empty(25, 4), ones)
-    ] == [10, 10, 5]
+    groups = engine._groups(4, 2, torch.empty(25, 4), ones)
+    assert [graphs.numel() for graphs, _ in groups] == [10, 10, 5]
     for elements, sizes in ((105, [64, 64, 2]), (280, [70, 60])):
-        (_, (chunks,)), *others = engine._groups(
-            elements, 4, 2, torch.empty(130, 4), segments(None, 130, 1)
-        )
+        constants(gram_chunk=elements)
+        (_, (chunks,)), *others = engine._groups(4, 2, torch.empty(130, 4), segments(None, 130, 1))
         assert ([chunk.stop - chunk.start for chunk in chunks], others) == (sizes, [])
 
 

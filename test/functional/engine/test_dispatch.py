@@ -164,7 +164,7 @@ def test_graphs_whose_pairs_take_more_products_are_computed_by_states():
     assert not is_paired(inputs(6), CHANNELS, 100, 6, 5)
 
 
-@pytest.mark.parametrize(('device', 'most'), [('cpu', 1 << 20), ('meta', 1 << 25)])
+@pytest.mark.parametrize(('device', 'most'), [('cpu', 1 << 18), ('meta', 1 << 25)])
 def test_products_of_columns_are_used_for_large_inputs(device, most):
     small, large = (
         KernelInput(x=torch.empty(rows, 64, device=device), heads=1, kind='values')

@@ -23,7 +23,7 @@ from torch_geometric_lgt.functional.tracing import is_exporting
 FUSED_CHANNELS = 128
 FUSED_ROWS = 1 << 20
 PLAIN_ELEMENTS = {'cpu': 1 << 21, 'gpu': 1 << 27, 'kernels': 1 << 25}  # 'kernels' are Triton's
-PRODUCT_ELEMENTS = {'cpu': 1 << 20, 'gpu': 1 << 25}
+PRODUCT_ELEMENTS = {'cpu': 1 << 18, 'gpu': 1 << 25}
 
 
 class Backend(NamedTuple):

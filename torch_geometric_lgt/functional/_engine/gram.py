@@ -18,7 +18,7 @@ from torch_geometric_lgt.functional.segment import (
 )
 from torch_geometric_lgt.typing import Differentiable
 
-GRAM_ELEMENTS = 1 << 21
+PIECES = 8
 
 
 class CentreArguments(Arguments):
@@ -94,11 +94,11 @@ def affine_ratio(
     return _affine_ratio(arguments)[0]
 
 
-def _groups(elements: int, width: int, columns: int, x: Tensor, axis: Segments):
+def _groups(width: int, columns: int, x: Tensor, axis: Segments):
     r"""Yields groups of graphs of equal size, with chunks (rows computed together) that fit the
     cache. Rows of :obj:`width` numbers and coefficients ``[width + 1, columns]`` of each graph have
-    about :obj:`elements` numbers at most."""
-    elements = chunk_elements(elements, x.device)
+    about :obj:`CHUNK_ELEMENTS` numbers at most."""
+    elements = chunk_elements(CHUNK_ELEMENTS, x.device)
     rows, max_graphs = max(64, elements // width), max(1, elements // ((width + 1) * columns))
     return iterate_groups(rows, max_graphs, x.shape[:1], axis)
 
@@ -107,6 +107,20 @@ def _rows(x: Tensor, nodes: Nodes, centre: Tensor) -> Tensor:
     r"""Returns the rows :obj:`nodes` of :obj:`x` minus the centres ``[G, F]`` of their graphs,
     ``[G, n, F]``."""
     return take(x, nodes).unflatten(0, (centre.size(0), -1)) - centre[:, None]
+
+
+def _products(left: Tensor, right: Tensor) -> Tensor:
+    r"""Returns the products :math:`\mathbf{L}^{\top} \mathbf{R}` of each graph, ``[G, F, C]``, for
+    :obj:`left` ``[G, n, F]`` and :obj:`right` ``[G, n, C]``.
+
+    The product of one graph is a sum of products of :obj:`PIECES` of its rows, because processors
+    compute several narrow matrices in less time than one.
+    """
+    is_split = left.size(0) == 1 and left.size(1) % PIECES == 0
+    if is_split:
+        left, right = (x.unflatten(1, (PIECES, -1))[0] for x in (left, right))
+    out = left.transpose(1, 2) @ right
+    return out.sum(0, keepdim=True) if is_split else out
 
 
 def _graph_rows(x: Tensor, centre: Tensor, nodes: Segments) -> list[Tensor]:
@@ -121,7 +135,7 @@ def _centres(arguments: CentreArguments) -> Tensor:
     x = arguments.x
     num_graphs = arguments.nodes.sizes.numel()
     out = x.new_zeros((num_graphs, x.size(1)), dtype=compute_dtype(x.dtype))
-    for graphs, (chunks,) in _groups(GRAM_ELEMENTS, x.size(1), 1, x, arguments.nodes):
+    for graphs, (chunks,) in _groups(x.size(1), 1, x, arguments.nodes):
         out[graphs] = take(x, chunks[0]).unflatten(0, (graphs.numel(), -1)).mean(1)
     return out
 
@@ -144,12 +158,12 @@ def _(arguments: CentreArguments):
 def _gram(arguments: GramArguments) -> Tensor:
     x, centre, width = arguments.x, arguments.centre, arguments.x.size(1)
     out = x.new_zeros((arguments.nodes.sizes.numel(), width + 1, width + 1), dtype=torch.double)
-    for graphs, (chunks,) in _groups(GRAM_ELEMENTS, width, width + 1, x, arguments.nodes):
+    for graphs, (chunks,) in _groups(width, width + 1, x, arguments.nodes):
         square = out.new_zeros(graphs.numel(), width, width)
         total = out.new_zeros(graphs.numel(), width)
         for nodes in chunks:
             rows = _rows(x, nodes, centre[graphs].double())
-            square.baddbmm_(rows.transpose(1, 2), rows)
+            square += _products(rows, rows)
             total += rows.sum(1)
         out[graphs, :width, :width] = square
         out[graphs, width, :width] = out[graphs, :width, width] = total
@@ -162,7 +176,7 @@ def _(arguments: GramArguments, grad, _saved):
     x, centre, width = arguments.x, arguments.centre, arguments.x.size(1)
     symmetric = (grad.gram + grad.gram.transpose(1, 2)).to(centre.dtype)
     out = torch.empty_like(x)
-    for graphs, (chunks,) in _groups(GRAM_ELEMENTS, width, width, x, arguments.nodes):
+    for graphs, (chunks,) in _groups(width, width, x, arguments.nodes):
         linear = symmetric[graphs, :width, :width]
         constant = symmetric[graphs, width : width + 1, :width]
         for nodes in chunks:
@@ -201,7 +215,7 @@ def _affine_ratio(arguments: RatioArguments) -> tuple[Tensor, Tensor]:
     out = x.new_empty((x.size(0), columns))
     inverses = x.new_empty((x.size(0), heads), dtype=centre.dtype)
     width = max(x.size(1), columns)
-    for graphs, (chunks,) in _groups(CHUNK_ELEMENTS, width, columns, x, arguments.nodes):
+    for graphs, (chunks,) in _groups(width, columns, x, arguments.nodes):
         above, below = (part[graphs].to(centre.dtype) for part in (numerator, denominator))
         for nodes in chunks:
             rows = _rows(x, nodes, centre[graphs])
@@ -217,17 +231,11 @@ def _(arguments: RatioArguments, grad, saved):
     x, centre = arguments.x, arguments.centre
     numerator, denominator = arguments.numerator, arguments.denominator
     heads, columns = denominator.size(2), numerator.size(2)
-    grad_x = torch.empty_like(x)
-    grad_numerator, grad_denominator = torch.zeros_like(numerator), torch.zeros_like(denominator)
+    grad_x, maps = torch.empty_like(x), torch.cat([numerator, denominator], -1)
+    grad_maps, linear = torch.zeros_like(maps), maps[:, :-1].transpose(1, 2).to(centre.dtype)
     width = max(x.size(1), columns)
-    for graphs, (chunks,) in _groups(CHUNK_ELEMENTS, width, columns, x, arguments.nodes):
-        above, below = (
-            part[graphs, :-1].transpose(1, 2).to(centre.dtype) for part in (numerator, denominator)
-        )
-        local_grads = [
-            part.new_zeros((graphs.numel(), *part.shape[1:]))
-            for part in (grad_numerator, grad_denominator)
-        ]
+    for graphs, (chunks,) in _groups(width, columns, x, arguments.nodes):
+        total = maps.new_zeros((graphs.numel(), *maps.shape[1:]))
         for nodes in chunks:
             rows = _rows(x, nodes, centre[graphs])
             grad_out, value, inverse = (
@@ -236,14 +244,17 @@ def _(arguments: RatioArguments, grad, saved):
             )
             grad_above = grad_out.unflatten(2, (heads, -1)) * inverse.unsqueeze(-1)
             grad_below = (grad_above * value.unflatten(2, (heads, -1))).sum(-1).neg_()
-            grad_above = grad_above.flatten(2)
-            grad_rows = torch.baddbmm(grad_above @ above, grad_below, below)
-            grad_x[nodes] = grad_rows.flatten(0, 1).to(grad_x.dtype)
-            for total, part in zip(local_grads, (grad_above, grad_below), strict=True):
-                total[:, :-1].baddbmm_(rows.transpose(1, 2).to(total.dtype), part.to(total.dtype))
-                total[:, -1] += part.sum(1)
-        grad_numerator[graphs], grad_denominator[graphs] = local_grads
-    return {'x': grad_x, 'numerator': grad_numerator, 'denominator': grad_denominator}
+            part = torch.cat([grad_above.flatten(2), grad_below], -1)
+            grad_x[nodes] = (part @ linear[graphs]).flatten(0, 1).to(grad_x.dtype)
+            part = part.to(maps.dtype)
+            total[:, :-1] += _products(rows.to(maps.dtype), part)
+            total[:, -1] += part.sum(1)
+        grad_maps[graphs] = total
+    return {
+        'x': grad_x,
+        'numerator': grad_maps[..., :columns].contiguous(),
+        'denominator': grad_maps[..., columns:].contiguous(),
+    }
 
 
 @_affine_ratio.formula
