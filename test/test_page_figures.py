@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from statistics import fmean
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / 'benchmarks' / 'results'
 
@@ -90,6 +92,32 @@ def test_layers_on_small_graphs():
         f'its peer, and {spans[1]} without a backward pass'
     )
     assert said in words('README.md')
+
+
+@pytest.mark.parametrize(
+    ('title', 'layer'),
+    [
+        ("SGFormer, the authors' layer", 'public-sgformer'),
+        ("DIFFormer, the authors' layer", 'public-difformer'),
+        ("NodeFormer, the authors' function", 'public-nodeformer'),
+        ("kernel attention, PyG's Performer with as many features", 'performer'),
+        ("softmax over 10 neighbours, 8 heads: PyG's `TransformerConv`", 'edge-softmax'),
+    ],
+)
+def test_layers_in_the_readme(title, layer):
+    with open(RESULTS / 'runtime' / 'layers.csv', newline='') as file:
+        row = next(
+            row
+            for row in reversed(list(csv.DictReader(file)))
+            if row['layer'] == layer and row['heads'] in ('1', '8')
+        )
+    ours, theirs = (
+        f'{float(row[f"{name} (ms)"]) / 1000:.1f} s, {float(row[f"{name} (MiB)"]) / 1024:.1f} GiB'
+        if row[f'{name} (MiB)']
+        else row[f'{name} (ms)']
+        for name in ('ours', 'peer')
+    )
+    assert f'| {title} | {row["nodes"]} | {ours} | {theirs} |' in words('README.md')
 
 
 def test_graphtransformer_beside_polynormer_split_by_split():
