@@ -154,6 +154,18 @@ def load(root: str, name: str, neighbors: int | None = None) -> Data:
     return data
 
 
+def with_wrong_edges(edge_index: Tensor, num_nodes: int, share: float) -> Tensor:
+    r"""Replaces a random share of the undirected edges by random pairs of nodes, the same in each
+    call. Pairs that are edges already are not added again."""
+    generator = torch.Generator().manual_seed(0)
+    edges = edge_index[:, edge_index[0] < edge_index[1]]
+    replaced = torch.randperm(edges.size(1), generator=generator)[: round(share * edges.size(1))]
+    source = torch.randint(num_nodes, replaced.shape, generator=generator)
+    step = torch.randint(1, num_nodes, replaced.shape, generator=generator)
+    edges[:, replaced] = torch.stack([source, (source + step) % num_nodes])
+    return to_undirected(edges, num_nodes=num_nodes)
+
+
 def filtered(root: str, name: str) -> Data:
     r"""Loads a Wikipedia network without the nodes that occur twice, with ten splits, as in
     `"A Critical Look at the Evaluation of GNNs under Heterophily"

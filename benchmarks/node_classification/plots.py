@@ -55,6 +55,7 @@ SETTINGS = {
     'num_features': 'random features',
     'num_layers': 'layers',
     'temperature': 'temperature of the samples',
+    'wrong_edges': 'share of wrong edges',
 }
 BASELINES = 'mlp', 'gcn', 'jknet', 'polynormer'
 PROTOCOLS = {

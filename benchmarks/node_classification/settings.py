@@ -22,6 +22,7 @@ COMMON: dict[str, Any] = {
     'edge_loss_weight': 0.0,
     'normalize_features': False,
     'laplacian_pe': 0,
+    'wrong_edges': 0.0,
     'precision': 'float32',
     'metric': 'accuracy',
 }
@@ -136,6 +137,7 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
 }
 FOR_ALL: dict[str, dict[str, dict[str, Any]]] = {
     'neighbors': {f'neighbors-{number}': {'neighbors': number} for number in (0, 5, 10, 15, 20)},
+    'wrong_edges': {f'wrong_edges-{share}': {'wrong_edges': share} for share in (0.25, 0.5, 0.75)},
     'precision': {'bfloat16': {'precision': 'bfloat16'}},
     'encodings': {f'laplacian_pe-{number}': {'laplacian_pe': number} for number in (0, 16)},
     'labels': {
@@ -279,6 +281,10 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     'laplacian_pe': (
         lambda value: type(value) is int and value >= 0,
         'an integer of at least 0, the number of encodings beside the features',
+    ),
+    'wrong_edges': (
+        lambda value: _is_number(value) and value <= 1,
+        'a number from 0 to 1, the share of edges that random pairs replace',
     ),
     'precision': (lambda value: value in ('float32', 'bfloat16'), 'float32 or bfloat16'),
     'metric': (lambda value: value in tuple(METRICS), ' or '.join(METRICS)),

@@ -13,12 +13,12 @@ from benchmarks.common.scripts import run_script
 
 SETTINGS = (
     'epochs, patience, lr, weight_decay, attention_weight_decay, edge_loss_weight, '
-    'normalize_features, laplacian_pe, precision, metric, options'
+    'normalize_features, laplacian_pe, wrong_edges, precision, metric, options'
 )
 DOMAINS = 'graph, partition, training, batch, memory'
 CLASSIFIER_STUDIES = (
-    'ablation, temperature, features, depth, attention, gate, neighbors, precision, encodings, '
-    'labels'
+    'ablation, temperature, features, depth, attention, gate, neighbors, wrong_edges, precision, '
+    'encodings, labels'
 )
 STUDIES = 'ablation, heads, layers, gamma, dim, encoding, scale, refresh, precision, batch'
 # Script, arguments, message, and the names that there are.

@@ -8,10 +8,16 @@ import torch_geometric
 from filelock import FileLock, Timeout
 from sklearn.utils import Bunch
 from torch_geometric.data import Data
+from torch_geometric.utils import to_undirected
 
 from benchmarks.common.files import DataError
 from benchmarks.node_classification import datasets
-from benchmarks.node_classification.datasets import load, prepare_features, split
+from benchmarks.node_classification.datasets import (
+    load,
+    prepare_features,
+    split,
+    with_wrong_edges,
+)
 from benchmarks.node_classification.settings import settings
 
 
@@ -42,6 +48,20 @@ def test_digits_with_nearest_neighbours_or_no_graph(neighbors):
         assert degree.min() >= 5
     else:
         assert degree.sum() == 0
+
+
+def test_random_pairs_replace_a_share_of_the_edges():
+    """Of 1000 edges 250 are new pairs, unless a pair is an edge already or drawn twice."""
+    pairs = torch.combinations(torch.arange(200)).t()[:, :1000]
+    edges = to_undirected(pairs)
+    noisy = with_wrong_edges(edges, 200, 0.25)
+    assert torch.equal(noisy, with_wrong_edges(edges, 200, 0.25))
+    assert torch.equal(noisy, to_undirected(noisy))
+    assert not (noisy[0] == noisy[1]).any()
+    before, after = ({tuple(pair) for pair in graph.t().tolist()} for graph in (edges, noisy))
+    assert len(before & after) >= 2 * 750
+    assert 2 * 200 < len(after - before) <= 2 * 250
+    assert torch.equal(with_wrong_edges(edges, 200, 0), edges)
 
 
 def test_more_neighbours_than_nodes_are_told():

@@ -21,7 +21,7 @@ def test_changes_of_the_configuration(capsys):
         'no such setting: rate': ['--set', 'rate=1'],
         (
             "unknown study of sgformer 'temperature' (there are ablation, depth, attention, "
-            'neighbors, precision, '
+            'neighbors, wrong_edges, precision, '
         ): ['--study', 'temperature'],
         '--study names its own variants: leave out --set and --variant': [
             *('--study', 'depth', '--variant', 'mine')

@@ -109,6 +109,25 @@ def test_the_time_of_the_inference_is_that_of_the_scores(write_graph, run, monke
     assert events == ['clock'] * 10 + ['metric']
 
 
+def test_a_run_with_wrong_edges_reads_another_graph(write_graph, run, monkeypatch, tmp_path):
+    """Message passing has the graph, a multilayer perceptron the features only."""
+    write_graph(tmp_path / 'toy.npz')
+    scores = {}
+    for share in (0, 1):
+        for model in ('gcn', 'mlp'):
+            changes = ['epochs=30', f'wrong_edges={share}']
+            arguments = '--model', model, '--seeds', '0', '--variant', 'short', '--set', *changes
+            run(monkeypatch, tmp_path, *arguments)
+            name = f'{model}-toy-random-60-20-20-short.json'
+            record = json.loads((tmp_path / 'node_classification' / name).read_text())
+            assert record['config']['wrong_edges'] == share
+            scores[model, share] = record['data'], record['metrics']['accuracy']['mean']
+            (tmp_path / 'node_classification' / name).unlink()
+    assert scores['gcn', 0][0] == scores['mlp', 0][0] != scores['gcn', 1][0]
+    assert scores['gcn', 0][1] > scores['gcn', 1][1]
+    assert scores['mlp', 0][1] == scores['mlp', 1][1]
+
+
 @pytest.mark.parametrize('attention', STUDIES['graphtransformer']['attention'])
 def test_every_attention_of_the_graph_transformer_learns(
     write_graph, run, attention, monkeypatch, tmp_path
