@@ -4,8 +4,8 @@ python -m benchmarks.runtime.epochs --root DATA --rounds 2
 python -m benchmarks.runtime.epochs --table   # only write the table of results
 
 Models run in turn in one process. ``mgformer-fresh-keys`` computes the keys of its attention in
-each step; ``mgformer`` keeps them for several steps. The other program of the ratio is DirectAU
-with LightGCN.
+each step; ``mgformer`` keeps them for several steps. ``mgformer-narrow-keys`` computes queries and
+keys of 64 channels in each step. The other program of the ratio is DirectAU with LightGCN.
 """
 
 import tempfile
@@ -26,7 +26,11 @@ from benchmarks.runtime.measure import epoch_rows, epochs_in_turn
 CPU = torch.device('cpu')
 PEER = 'directau-lightgcn'
 CONFIGS = {model: config for model, config in DEFAULTS.items() if 'epochs' in config}
-CONFIGS['mgformer-fresh-keys'] = DEFAULTS['mgformer'] | {'refresh': 1}
+VARIANTS = {
+    'mgformer-fresh-keys': {'refresh': 1},
+    'mgformer-narrow-keys': {'refresh': 1, 'key_channels': 64},
+}
+CONFIGS |= {name: DEFAULTS['mgformer'] | change for name, change in VARIANTS.items()}
 
 
 def measure(
@@ -38,7 +42,11 @@ def measure(
     with tempfile.TemporaryDirectory() as folder:
         runs = {
             model: prepare(
-                task, model.removesuffix('-fresh-keys'), CONFIGS[model], 0, Path(folder) / model
+                task,
+                'mgformer' if model in VARIANTS else model,
+                CONFIGS[model],
+                0,
+                Path(folder) / model,
             )
             for model in models
         }
@@ -61,7 +69,7 @@ def main() -> None:
         '--models',
         nargs='+',
         choices=CONFIGS,
-        default=['mgformer', 'mgformer-fresh-keys', PEER],
+        default=['mgformer', *VARIANTS, PEER],
         help='the recommenders that are measured',
     )
     parser.groups['measurement'].add_argument(
