@@ -128,6 +128,8 @@ def check_sizes(parser: argparse.ArgumentParser, model: str, config: dict[str, A
         for name, number in channels.items():
             if number % config['heads'] != 0:
                 parser.error(f'--heads must divide {name} (got {config["heads"]} and {number})')
+        if config['start'] == 'kmeans' and config['layers'] == 0:
+            parser.error('--layers must be at least 1 for --start kmeans (got 0)')
     if model == 'simgcl' and config['layers'] == 0:
         parser.error('--layers must be at least 1 for simgcl, whose noise follows a layer (got 0)')
 

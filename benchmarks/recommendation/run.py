@@ -26,6 +26,7 @@ from benchmarks.recommendation.models import (
     item_knn,
 )
 from benchmarks.recommendation.ranking import Scoring
+from torch_geometric_lgt.init import kmeans_
 from torch_geometric_lgt.transforms import SVDEncoding
 
 TASK = 'recommendation'
@@ -60,6 +61,8 @@ def _attention_encoder(task: Task, config: dict[str, Any]) -> AttentionEncoder:
     edge_index = torch.cat([task.nodes, task.nodes.flip(0)], 1)
     encoder.edge_index = sort_edge_index(edge_index, sort_by_row=False)
     encoder.refresh = config['refresh']
+    if config['start'] == 'kmeans':
+        kmeans_(encoder, encoder.edge_index)
     return encoder
 
 

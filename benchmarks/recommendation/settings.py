@@ -31,6 +31,7 @@ ATTENTION = {
     'feature_map': 'simplex',
     'num_features': 64,
     'key_channels': 0,
+    'start': 'random',
     'residual': True,
     'refresh': 8,
 }
@@ -50,6 +51,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 # What a value of a setting asks of another setting, by (setting, value).
 IMPLIED: dict[tuple[str, str], dict[str, Any]] = {
     ('mask', 'adjacency'): {'refresh': 1},
+    ('start', 'kmeans'): {'feature_map': 'learned'},
     **{('feature_map', name): {'num_features': 0} for name in ('elu', 'relu', 'focused')},
 }
 # What each option takes that is neither a name nor true or false.
@@ -81,6 +83,10 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
         'elu': {'feature_map': 'elu'},
         'focused': {'feature_map': 'focused'},
     },
+    'maps': {
+        'learned': {'feature_map': 'learned'},
+        'groups': {'feature_map': 'learned', 'start': 'kmeans'},
+    },
     'heads': {f'heads-{heads}': {'heads': heads} for heads in (2, 4)},
     'layers': {f'layers-{layers}': {'layers': layers} for layers in (2, 3)},
     'gamma': {f'gamma-{gamma}': {'gamma': gamma} for gamma in (0.1, 0.5, 2.0, 5.0)},
@@ -93,8 +99,8 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 ARCHITECTURE = (  # the options of a model; the others are those of its training
-    *('dim', 'layers', 'heads', 'mask', 'feature_map', 'num_features', 'key_channels', 'residual'),
-    *('encoding', 'normalize', 'encoding_scale', 'scoring', 'power'),
+    *('dim', 'layers', 'heads', 'mask', 'feature_map', 'num_features', 'key_channels', 'start'),
+    *('residual', 'encoding', 'normalize', 'encoding_scale', 'scoring', 'power'),
 )
 HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # meaning and choices of an option
     'epochs': ('epochs at most', ()),
@@ -127,6 +133,10 @@ HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # meaning and choices of an op
         (),
     ),
     'key_channels': ('channels of queries and keys; 0: those of the values', ()),
+    'start': (
+        'groups of nodes that the feature map learned starts at: random, or by k-means',
+        ('random', 'kmeans'),
+    ),
     'residual': ('whether the output of a layer is added to its input', ()),
     'refresh': ('training steps for which the keys are used; 1 with the mask adjacency', ()),
     'encoding': ('channels of the encoding by singular vectors; 0: none', ()),

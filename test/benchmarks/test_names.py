@@ -20,7 +20,7 @@ CLASSIFIER_STUDIES = (
     'ablation, temperature, features, depth, attention, gate, neighbors, wrong_edges, precision, '
     'encodings, labels'
 )
-STUDIES = 'ablation, heads, layers, gamma, dim, encoding, scale, refresh, precision, batch'
+STUDIES = 'ablation, maps, heads, layers, gamma, dim, encoding, scale, refresh, precision, batch'
 # Script, arguments, message, and the names that there are.
 WRONG = [
     (

@@ -31,7 +31,7 @@ def without_defaults(config):
     return {
         name: value
         for name, value in rest.items()
-        if value not in (None, 0) and value not in ('float32', 'accuracy')
+        if value not in (None, 0) and value not in ('float32', 'accuracy', 'random')
     }
 
 

@@ -50,6 +50,24 @@ def test_what_the_attention_adds(world):
     )
 
 
+def test_attention_that_starts_at_groups_by_the_encodings(world):
+    """Users and items of a half of the graph have the same groups, so rows attend to their half."""
+    task = Task(str(world / 'data'), 'tiny', torch.device('cpu'))
+    changes = {'dim': 4, 'encoding': 2, 'feature_map': 'learned', 'num_features': 2, 'mask': 'none'}
+    config = recommendation.DEFAULTS['mgformer'] | changes
+    half = torch.cat([torch.arange(40) % 2, torch.arange(20) // 10])
+    shares = {}
+    for start in ('random', 'kmeans'):
+        torch.manual_seed(0)
+        model = recommendation_run.build_encoder(task, 'mgformer', config | {'start': start})
+        every = torch.arange(60)
+        pairs = torch.cartesian_prod(every, every).t()
+        weight = model.layers[0].attention_scores(model.tokens(), pairs).detach().view(60, 60)
+        shares[start] = float((weight * (half[:, None] == half)).sum() / weight.sum())
+    assert shares['random'] == pytest.approx(0.5, abs=0.1)
+    assert shares['kmeans'] > 0.95
+
+
 def test_graph_encoder_views():
     pairs = torch.tensor([[2, 0, 1, 0], [0, 1, 1, 0]])
     encoder = GraphEncoder(pairs, 3, 2, 4, 2)

@@ -34,6 +34,8 @@ def test_variants_of_a_study_differ_in_one_respect_from_what_they_have_in_common
         ('--heads 3 --dim 8 --encoding 8', '--heads must divide --dim plus --encoding (got 3'),
         ('--heads 2 --key-channels 5', '--heads must divide --key-channels (got 2 and 5)'),
         ('--model simgcl --layers 0', '--layers must be at least 1 for simgcl, whose noise'),
+        ('--start kmeans --layers 0', '--layers must be at least 1 for --start kmeans (got 0)'),
+        ('--start kmeans --feature-map elu', '--feature-map must be learned with the other'),
     ],
 )
 def test_bad_options_are_refused(options, message, capsys):
@@ -47,6 +49,7 @@ def test_settings_that_others_ask_for():
     for options, name, value in (
         ('--mask adjacency', 'refresh', 1),
         ('--feature-map focused', 'num_features', 0),
+        ('--start kmeans', 'feature_map', 'learned'),
     ):
         ((variant, config),) = recommendation.parse(options.split())[1].items()
         assert config[name] == value
