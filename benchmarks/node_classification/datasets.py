@@ -109,7 +109,7 @@ def add_protocol(parser: Parser) -> None:
     )
 
 
-def load(root: str, name: str, neighbors: int | None = None) -> Data:
+def load(root: str, name: str, neighbors: int | None = None, wrong_edges: float = 0.0) -> Data:
     r"""Loads a graph with undirected edges without self loops, and -1 as the label of unlabelled
     nodes.
 
@@ -118,6 +118,8 @@ def load(root: str, name: str, neighbors: int | None = None) -> Data:
         name (str): One of ``NAMES``, or a ``.npz`` file (see :meth:`from_npz`).
         neighbors (int, optional): Replaces the edges by those from this many nearest neighbours.
             (default: :obj:`None`)
+        wrong_edges (float, optional): The share of the edges that random pairs replace, see
+            :meth:`with_wrong_edges`. (default: :obj:`0.0`)
 
     Raises:
         ValueError: If the name is unknown.
@@ -151,6 +153,8 @@ def load(root: str, name: str, neighbors: int | None = None) -> Data:
     if neighbors is not None:
         data.edge_index = nearest_neighbor_edges(data.x, neighbors)
     data.edge_index = remove_self_loops(to_undirected(data.edge_index, num_nodes=data.num_nodes))[0]
+    if wrong_edges > 0:
+        data.edge_index = with_wrong_edges(data.edge_index, data.num_nodes, wrong_edges)
     return data
 
 

@@ -16,13 +16,7 @@ from benchmarks.common.results import write_result
 from benchmarks.common.scripts import data_from
 from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import SecondPhase, Training, checkpoint, fingerprint
-from benchmarks.node_classification.datasets import (
-    LAYOUT,
-    load,
-    prepare_features,
-    split,
-    with_wrong_edges,
-)
+from benchmarks.node_classification.datasets import LAYOUT, load, prepare_features, split
 from benchmarks.node_classification.metrics import METRICS, check_classes
 from benchmarks.node_classification.models import (
     Classifier,
@@ -140,11 +134,7 @@ def run(args: argparse.Namespace, plan: Plan) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
     variant, protocol, neighbors, config = plan
     with data_from(args.root, LAYOUT):
-        graph = load(args.root, args.dataset, neighbors)
-        if config['wrong_edges'] > 0:
-            graph.edge_index = with_wrong_edges(
-                graph.edge_index, graph.num_nodes, config['wrong_edges']
-            )
+        graph = load(args.root, args.dataset, neighbors, config['wrong_edges'])
         parts = {seed: split(graph, protocol, seed) for seed in args.seeds}
     for part in parts.values():
         check_classes(graph.y, part, config['metric'])

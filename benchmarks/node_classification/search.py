@@ -188,7 +188,7 @@ def search(args: argparse.Namespace) -> 'optuna.Study':
     default = merged(default, overrides)
     fixed = overrides.pop('options', {}) | overrides
     with data_from(args.root, LAYOUT):
-        graph = load(args.root, args.dataset)
+        graph = load(args.root, args.dataset, wrong_edges=default['wrong_edges'])
         parts = {seed: split(graph, protocol, seed) for seed in args.seeds}
     for part in parts.values():
         check_classes(graph.y, {'valid': part['valid']}, default['metric'])

@@ -85,7 +85,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     },
     'maps': {
         'learned': {'feature_map': 'learned'},
-        'groups': {'feature_map': 'learned', 'start': 'kmeans'},
+        'groups': {'start': 'kmeans'},
     },
     'heads': {f'heads-{heads}': {'heads': heads} for heads in (2, 4)},
     'layers': {f'layers-{layers}': {'layers': layers} for layers in (2, 3)},

@@ -31,7 +31,7 @@ PEER = 'polynormer'
 def start(root: str, dataset: str, model: str, folder: Path) -> Training:
     r"""Prepares the training of a model, in its second phase if there is one."""
     protocol, config = settings(dataset, None, model)
-    graph = load(root, dataset, None)
+    graph = load(root, dataset, wrong_edges=config['wrong_edges'])
     data = model_input(graph, model, config, CPU)
     training = prepare(data, split(graph, protocol, 0), model, config, 0, folder / model)
     if training.second_phase is not None:

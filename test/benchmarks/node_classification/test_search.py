@@ -7,6 +7,7 @@ from benchmarks.common.files import DataError
 from benchmarks.node_classification import __main__ as node_classification
 from benchmarks.node_classification import search
 from benchmarks.node_classification import settings as node_classification_settings
+from benchmarks.node_classification.datasets import with_wrong_edges
 from benchmarks.node_classification.models import (
     MODELS,
 )
@@ -96,6 +97,19 @@ def test_search_keeps_what_is_given(write_graph, tmp_path, constants):
         'sage',
         'hidden',
     )
+
+
+def test_search_reads_the_graph_with_wrong_edges(write_graph, tmp_path, constants, monkeypatch):
+    """The trials had the right edges, and the command to measure their result had wrong ones."""
+    write_graph(tmp_path / 'toy.npz')
+    constants(checkpoints=tmp_path / 'checkpoints')
+    graphs = []
+    monkeypatch.setattr(search, 'run_trials', lambda *args: graphs.append(args[3].edge_index))
+    for changes in ([], ['wrong_edges=0.5']):
+        search.search(search_arguments(tmp_path, 'sgformer', 1, changes))
+    right, wrong = graphs
+    assert torch.equal(wrong, with_wrong_edges(right, int(right.max()) + 1, 0.5))
+    assert right.shape != wrong.shape or not torch.equal(right, wrong)
 
 
 def test_a_model_without_norm_is_named_by_the_command(write_graph, tmp_path, constants):
