@@ -4,6 +4,7 @@ python -m benchmarks.sbm --root DATA --dataset CLUSTER --preset small \
     --models gt litegt-jaccard litegt-jaccard-sampling
 python -m benchmarks.sbm --root DATA --dataset PATTERN --models litegt-subtractor --seeds 0 1 2 3
 python -m benchmarks.sbm --root DATA --dataset CLUSTER --preset small --models gt gcn --layers 16
+python -m benchmarks.sbm --root DATA --preset medium --models graphtransformer --epochs 40
 python -m benchmarks.sbm --root DATA --dataset CLUSTER --source pyg --models litegt-jaccard
 python -m benchmarks.sbm --table   # only write the table of existing results
 

@@ -37,7 +37,6 @@ from benchmarks.many_graphs.models import WITH_EDGE_FEATURES, Transformer, netwo
 from benchmarks.many_graphs.plots import draw
 from benchmarks.many_graphs.report import report
 from benchmarks.many_graphs.settings import (
-    GRAPH_TRANSFORMER_TRAINING,
     PRESETS,
     REDUCED_HEADS,
     Config,
@@ -96,6 +95,9 @@ def make_parser(text: str | None, networks: Sequence[str]) -> Parser:
     )
     add_seeds(parser, [0, 1, 2, 3])
     parser.groups['training'].add_argument(
+        '--epochs', type=positive, help='number of epochs (default: that of the preset)'
+    )
+    parser.groups['training'].add_argument(
         '--precision',
         choices=('float32', 'bfloat16'),
         default='float32',
@@ -124,24 +126,24 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
         require_drawing()
     if not args.table:
         read_results(args.output / task.name)
-        preset = PRESETS[args.preset]
-        training = training_config(args.preset, task.settings)
-        edge_channels = training.pop('edge_channels', 0)
+        pe_channels = training_config(args.preset, task.settings)['pe_channels']
+        graphs = PRESETS[args.preset]['graphs']
         with data_from(args.root, LAYOUT):
-            splits = make_splits(task.dataset, arguments, preset['graphs'], training['pe_channels'])
+            splits = make_splits(task.dataset, arguments, graphs, pe_channels)
         num_layers = args.layers or default_layers(task, args.preset)
-        config = {**training, 'options': {'num_layers': num_layers}, 'precision': args.precision}
         for model_name in with_progress(args.models, 'networks'):
-            overrides, options = {}, dict(config['options'])
+            config = training_config(args.preset, task.settings, model_name)
+            edge_channels = config.pop('edge_channels', 0)
+            options = {'num_layers': num_layers}
             if model_name == GRAPH_TRANSFORMER:
-                overrides = GRAPH_TRANSFORMER_TRAINING[args.preset]
                 options['attention'] = args.attention
             if model_name.endswith('-reduced'):
                 options['heads'] = REDUCED_HEADS[args.preset]
             if model_name in WITH_EDGE_FEATURES and edge_channels > 0:
                 options['edge_channels'] = edge_channels
-            model_config = {**config, **overrides, 'options': options}
-            run(task, model_name, splits, args, model_config)
+            config['epochs'] = args.epochs or config['epochs']
+            config |= {'options': options, 'precision': args.precision}
+            run(task, model_name, splits, args, config)
     print(report(source(args, task.name), args.output / task.name, task.metric_name))
 
 
@@ -173,11 +175,14 @@ def default_layers(task: Task, preset: str) -> int:
 def variant_of(task: Task, args: argparse.Namespace, model_name: str) -> str:
     r"""Names the variant after all arguments that differ from the full preset on graphs that are
     made."""
+    default_epochs = training_config(args.preset, task.settings, model_name)['epochs']
     has_other_layers = args.layers not in (None, default_layers(task, args.preset))
+    has_other_epochs = args.epochs not in (None, default_epochs)
     has_other_attention = model_name == GRAPH_TRANSFORMER and args.attention != 'positions'
     parts = (
         '' if args.preset == 'full' else args.preset,
         f'{args.layers}-layers' if has_other_layers else '',
+        f'{args.epochs}-epochs' if has_other_epochs else '',
         '' if args.precision == 'float32' else args.precision,
         args.attention if has_other_attention else '',
         task.graphs,

@@ -2,6 +2,8 @@ r"""Defines the settings of trainings on many graphs, as in "Benchmarking Graph 
 
 from typing import Any
 
+from benchmarks.common.attentions import GRAPH_TRANSFORMER
+
 Config = dict[str, Any]
 TRAINING: Config = {
     'epochs': 1000,
@@ -40,12 +42,13 @@ GRAPH_TRANSFORMER_TRAINING: dict[str, Config] = {
 }
 
 
-def training_config(preset: str, settings: Config) -> Config:
-    r"""Merges the training settings of a preset and of a data set. Settings of the data set for
-    this preset win."""
+def training_config(preset: str, settings: Config, model_name: str = '') -> Config:
+    r"""Merges the training settings of a preset, of a data set for this preset and of a network.
+    The later ones win."""
     return {
         **TRAINING,
         **PRESETS[preset]['training'],
         'pe_channels': settings['pe_channels'],
         **settings.get(preset, {}),
+        **(GRAPH_TRANSFORMER_TRAINING[preset] if model_name == GRAPH_TRANSFORMER else {}),
     }

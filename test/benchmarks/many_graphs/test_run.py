@@ -33,6 +33,17 @@ def test_another_number_of_layers_is_a_variant(run, monkeypatch, tmp_path):
     assert record['config']['options'] == {'num_layers': 2}
 
 
+def test_another_number_of_epochs_is_a_variant(run, monkeypatch, tmp_path):
+    """The number of the preset, here 3, is none."""
+    for number, name in (('2', 'small-2-epochs'), ('3', 'small')):
+        arguments = ('--dataset', 'CLUSTER', '--models', 'graphtransformer', '--epochs', number)
+        run(monkeypatch, tmp_path, *arguments)
+        path = tmp_path / 'sbm' / f'graphtransformer-cluster-{name}.json'
+        record = json.loads(path.read_text())
+        assert record['protocol'] == name
+        assert record['config']['epochs'] == int(number)
+
+
 def test_the_full_preset_on_graphs_that_are_made_is_not_called_published(
     run, monkeypatch, tmp_path
 ):
@@ -74,12 +85,13 @@ def test_depths_of_litegt_by_name(dataset, layers, variant, monkeypatch, tmp_pat
     assert made == [(variant, int(layers))]
 
 
-@pytest.mark.parametrize('layers', ['0', '-1', '2.5', 'ten'])
-def test_numbers_of_layers_that_are_refused(layers, monkeypatch, capsys):
-    monkeypatch.setattr(sys, 'argv', ['x', f'--layers={layers}'])
+@pytest.mark.parametrize('option', ['--layers', '--epochs'])
+@pytest.mark.parametrize('number', ['0', '-1', '2.5', 'ten'])
+def test_numbers_that_are_refused(option, number, monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['x', f'{option}={number}'])
     with pytest.raises(SystemExit):
         sbm.main()
-    message = f"argument --layers: '{layers}' must be an integer of at least 1"
+    message = f"argument {option}: '{number}' must be an integer of at least 1"
     assert message in capsys.readouterr().err
 
 
