@@ -4,8 +4,8 @@ python -m benchmarks.tsp --root DATA --preset small --models gt litegt-subtracto
 python -m benchmarks.tsp --table          # only write the table of existing results
 
 The metric is the test F1 of these edges at the best validation epoch. The graphs are made on the
-first call, which takes hours for the published number. The same command continues a run that was
-killed.
+first call, which takes some two hours of one core with --preset small, and most of a day for the
+published number. All processors share this work. The same command continues a run that was killed.
 """
 
 from benchmarks.common.scripts import run_script

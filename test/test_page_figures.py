@@ -232,3 +232,37 @@ def test_the_rate_of_graphtransformer_on_communities():
     )
     said = f'a rate that rises to {small}, or {medium} with the medium preset'
     assert said in words('docs/benchmarks/many_graphs.rst')
+
+
+def minutes(task, name):
+    """Returns the time of the trainings of a result that end when scores do not rise."""
+    record = result(task, name)
+    config = record['config']
+    last = config['patience'] * config.get('every', 1)
+    best = record['metrics']['best_epoch']['values']
+    return record['epoch_seconds'] * sum(min(config['epochs'], epoch + last) for epoch in best) / 60
+
+
+def test_times_of_trainings():
+    cora = [
+        minutes('node_classification', f'{model}-cora-published-20-per-class')
+        for model in ('sgformer', 'difformer')
+    ]
+    beauty, yelp = (
+        minutes('recommendation', f'mgformer-{name}') for name in ('amazon-beauty', 'yelp-s3rec')
+    )
+    small = [
+        record['epoch_seconds'] * record['config']['epochs'] / 60
+        for path in (RESULTS / 'sbm').glob('*-small.json')
+        for record in [json.loads(path.read_text())]
+    ]
+    full = result('sbm', 'litegt-jaccard-sampling-cluster-medium-12-layers')['epoch_seconds'] / 60
+    text = words('docs/benchmarks/index.rst')
+    assert (
+        f'five seeds of SGFormer on Cora take {cora[0]:.0f} minutes, and of DIFFormer '
+        f'{cora[1]:.0f}.'
+    ) in text
+    assert 0.4 < min(small) < max(small) < 15
+    assert round(beauty / 60) == 3
+    assert f'take three hours, one seed on Yelp {round(yelp, -1):.0f} minutes.' in text
+    assert f'sampling then takes {full:.0f} minutes for an epoch' in text

@@ -60,7 +60,8 @@ TOPICS = [
     *('sci.crypt', 'sci.electronics', 'sci.med', 'sci.space', 'talk.politics.guns'),
 ]
 LAYOUT = (
-    "PyG's data sets in the folders of their classes, as DIR/Planetoid/Cora/raw, and .npz files"
+    "PyG's data sets in the folders of their classes, as DIR/Planetoid/Cora/raw, which are "
+    'downloaded if they are not there, and .npz files'
 )
 SPARSE = 0.05  # products with a sparse matrix are faster up to this share of nonzero features
 PER_CLASS = {f'random-{number}-per-class': number for number in (20, 5, 10, 40)}

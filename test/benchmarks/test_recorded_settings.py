@@ -1,6 +1,7 @@
 """The command of a published result still gives its settings, or the README names the result."""
 
 import json
+import re
 import shlex
 
 from benchmarks.common.results import PUBLISHED
@@ -65,3 +66,28 @@ def test_the_readmes_name_the_other_results():
     ):
         text = (folder / task / 'README.md').read_text()
         assert all(f'`{name}.json`' in text for name in names)
+
+
+def settings_of(command):
+    """Returns the options of a command and their values, without those that change no figure."""
+    options = {}
+    for word in shlex.split(command)[3:]:
+        if word.startswith('--'):
+            options[word] = values = []
+        else:
+            values.append(word)
+    others = ('--root', '--output', '--seeds', '--pictures', '--domains')
+    return {name: values for name, values in options.items() if name not in others}
+
+
+def test_commands_of_the_first_readme_make_published_rows():
+    """Without their presets, the networks on many graphs train for days and make other rows."""
+    text = (PUBLISHED.parent / 'README.md').read_text()
+    for module, task in (('sbm', 'sbm'), ('tsp', 'tsp'), ('attention_domains', 'domains')):
+        (command,) = re.findall(rf'`(python -m benchmarks\.{module} .+?)`', text)
+        commands = [
+            part
+            for path in (PUBLISHED / task).glob('*.json')
+            for part in json.loads(path.read_text())['command'].split(' && ')
+        ]
+        assert settings_of(command) in [settings_of(part) for part in commands], command
