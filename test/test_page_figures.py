@@ -266,3 +266,16 @@ def test_times_of_trainings():
     assert round(beauty / 60) == 3
     assert f'take three hours, one seed on Yelp {round(yelp, -1):.0f} minutes.' in text
     assert f'sampling then takes {full:.0f} minutes for an epoch' in text
+
+
+def test_the_last_epochs_of_bprmf():
+    records = [result('recommendation', f'bprmf-amazon-{name}') for name in ('beauty', 'sports')]
+    records.append(result('recommendation', 'bprmf-amazon-toys'))
+    best = [epoch for record in records for epoch in record['metrics']['best_epoch']['values']]
+    assert {record['config']['epochs'] for record in records} == {500}
+    said = f'BPRMF was best at epochs {min(best):.0f} to {max(best):.0f} of at most 500'
+    assert said in words('benchmarks/recommendation/README.md')
+    text = words('docs/benchmarks/recommendation.rst')
+    assert f'BPRMF has the least NDCG; its best epoch is the {best[-2]:.0f}th of 500' in text
+    assert best[-1] == 500
+    assert 'BPRMF has the least recall; its best epoch is the last of 500' in text
