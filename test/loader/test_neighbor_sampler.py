@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.datasets import FakeDataset
 from torch_geometric.loader import LinkLoader
 from torch_geometric.loader import LinkNeighborLoader as PyGLinkNeighborLoader
@@ -26,6 +26,7 @@ from torch_geometric_lgt.loader import (
     NeighborSampler,
 )
 from torch_geometric_lgt.loader._draws import distinct
+from torch_geometric_lgt.nn import GraphTransformer
 
 
 def graph(num_nodes=40, num_edges=150, dtype=torch.long):
@@ -499,6 +500,17 @@ def test_arguments_have_the_order_of_the_sampler_of_pyg():
     assert (sampler.subgraph_type, sampler.replace) == (SubgraphType.induced, True)
     with pytest.raises(ValueError, match=r"'replace' must be a boolean \(got 'induced'\)"):
         NeighborSampler(graph(), [2], 'directional', 'induced')
+
+
+def test_nodes_of_several_graphs_keep_their_graph_under_another_name():
+    data = Batch.from_data_list([graph(), graph(20, 60)])
+    data.graph = data.batch
+    batch = next(iter(NeighborLoader(data, [-1], batch_size=60, shuffle=True)))
+    assert batch.batch is None
+    model = GraphTransformer(1, 8, 3).double().eval()
+    out = model(batch.x.double(), batch.edge_index, batch.graph)
+    whole = model(data.x.double(), data.edge_index, data.batch)
+    torch.testing.assert_close(out, whole[batch.n_id])
 
 
 @pytest.mark.parametrize('options', [{}, {'disjoint': True}, {'subgraph_type': 'bidirectional'}])

@@ -21,6 +21,11 @@ class NeighborLoader(SeedLoader, torch_geometric.loader.NeighborLoader):
     to its nodes and edges. If the data has an :obj:`adj_t`, edge attributes follow the order of the
     batch's :obj:`adj_t`; PyG's loader attaches the edge attributes of such data to the wrong edges.
 
+    As in PyG, the :obj:`batch` of a sampled batch numbers disjoint subgraphs, and is missing
+    without them. If the data is a batch of several graphs, store the graph id of each node under
+    another name, as in ``data.graph = data.batch``, and give it to the model:
+    ``model(batch.x, batch.edge_index, batch.graph)``. Without these ids nodes attend across graphs.
+
     A :class:`~torch_geometric_lgt.data.MappedGraph` may be passed alone, or twice as ``(graph,
     graph)``: as feature store and as graph store. All its nodes are seeds if :obj:`input_nodes` is
     :obj:`None`. Node ids in its edges may be int32, which no compiled sampler takes: then

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 from quantized import quantize_
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.nn import GAT, GCN, GraphSAGE
 from torch_geometric.transforms import ToUndirected
@@ -462,6 +462,30 @@ def test_loaders_of_another_graph_than_the_data_are_refused():
     )
     with pytest.raises(ValueError, match="'loader' must be of nodes of one type"):
         model.inference(NeighborLoader(nodes, [-1], input_nodes='node', batch_size=7))
+
+
+@pytest.mark.parametrize('name', ['difformer', 'sgformer', 'graph-transformer'])
+def test_batches_of_several_graphs_are_refused(name):
+    """The nodes of all graphs attended to each other, without an error."""
+    one, model = graph(), BACKBONES[name]().double()
+    loader = NeighborLoader(Batch.from_data_list([one, one]), [-1], batch_size=7)
+    for call in (model.inference, model.attention_memory):
+        with pytest.raises(ValueError, match=r"'loader' must be of one graph \(got a batch of"):
+            call(loader)
+    scores = model.inference(NeighborLoader(Batch.from_data_list([one]), [-1], batch_size=7))
+    torch.testing.assert_close(scores, model.inference(NeighborLoader(one, [-1], batch_size=7)))
+
+
+@pytest.mark.parametrize('name', ['graph-transformer-local', 'litegt'])
+def test_batches_of_several_graphs_without_attention_between_nodes(name):
+    data = JaccardScores()(Batch.from_data_list([graph(), graph()]))
+    model = LiteGT(5, 8, 3) if name == 'litegt' else BACKBONES[name]()
+    model = model.double().eval()
+    values = {'edge_jaccard': data.edge_jaccard.double()} if name == 'litegt' else {}
+    data.update(values)
+    whole = model(data.x, data.edge_index, data.batch, **values)
+    scores = model.inference(NeighborLoader(data, [-1], batch_size=7))
+    torch.testing.assert_close(scores, whole.detach(), rtol=1e-10, atol=1e-12)
 
 
 def pyg_loader(data):

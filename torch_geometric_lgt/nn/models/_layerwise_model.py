@@ -265,6 +265,8 @@ class LayerwiseModel(StreamedModel):
         r"""Computes the outputs of the input layer and of the first :obj:`num_layers` attention
         layers for all nodes. Returns a list of tensors ``[N, D]``, on the CPU or memory-mapped."""
         weight = reference(self)
+        if any(attention is not None for attention in self.attentions):
+            stream.check_one_graph()
 
         def rows(part: Part) -> Tensor:
             values = (stream.node_values(name, part.nodes) for name in self.input_names)

@@ -64,8 +64,9 @@ class StreamedModel(Module):
         Raises:
             TypeError: If :obj:`folder` is no path.
             ValueError: If the loader does not take all neighbours of one hop, changes batches by a
-                transform, or was made before the edges of its data changed. If the folder belongs
-                to another model or graph. Also if a layer cannot be evaluated in parts.
+                transform, or was made before the edges of its data changed. If the data are a batch
+                of several graphs and the model has attention between all nodes. If the folder
+                belongs to another model or graph. Also if a layer cannot be evaluated in parts.
         """
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)

@@ -151,6 +151,17 @@ class Stream:
             )
         return None if weight is None else weight.detach().cpu()
 
+    def check_one_graph(self) -> None:
+        r"""Raises a ValueError if the data are a batch of several graphs: a state has no sums of
+        single graphs."""
+        batch = self.store.get('batch') if isinstance(self.store, Data) else None
+        if isinstance(batch, Tensor) and bool((batch != batch[:1]).any()):
+            raise ValueError(
+                "'loader' must be of one graph (got a batch of several in 'batch'); make a loader "
+                "for each graph of to_data_list(), or delete 'batch' if the nodes of all graphs "
+                'attend to each other'
+            )
+
     def keep_locked(self, user: Any) -> None:
         r"""Locks the folder against other processes until :obj:`user`, any object, is
         garbage-collected."""
