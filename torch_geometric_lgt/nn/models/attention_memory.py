@@ -134,7 +134,10 @@ class AttentionMemory:
             )
         check_ids('nodes', nodes, self.inputs[0].size(0))
         if nodes.unique().numel() != nodes.numel():
-            raise ValueError("'nodes' must be distinct, they leave the state once (got some twice)")
+            raise ValueError(
+                "'nodes' must be distinct, they leave the state once (got some twice); draw the "
+                'seed nodes of a batch without replacement'
+            )
         nodes = nodes.cpu()  # where the inputs of the layers are
         rest = [state.without(self._state(index, nodes)) for index, state in enumerate(self.states)]
         for state in rest:
