@@ -8,6 +8,8 @@ from statistics import fmean
 
 import pytest
 
+from benchmarks.node_classification import __main__ as node_classification
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / 'benchmarks' / 'results'
 
@@ -173,6 +175,17 @@ def test_splits_labels_and_neighbors_of_node_classifiers():
     ours, theirs = (f'{short(five)} and {short(ten)}' for five, ten, *_ in gains.values())
     assert f'nearest neighbours bring NodeFormer {ours} points, and GCN {theirs}.' in text
     assert all(max(gain[2:]) < min(gain[:2]) for gain in gains.values())
+
+
+def test_commands_of_the_attention_reports():
+    text = (ROOT / 'docs/benchmarks/node_classification.rst').read_text(encoding='utf-8')
+    command = r'``python -m benchmarks\.node_classification (.+ --pictures)``'
+    table = r'csv-table:: .+\n +:file: .+/(.+)-attention\.csv'
+    found = re.findall(rf'{command}\n\n +\.\. {table}', text)
+    assert len(found) == 3
+    for arguments, stem in found:
+        args, (plan,) = node_classification.parse(arguments.split())
+        assert f'{args.model}-{args.dataset}-{plan.protocol}' == stem
 
 
 def test_attention_reports_of_node_classifiers():

@@ -53,6 +53,11 @@ def save_figure(figure: 'Figure', path: Path) -> None:
     write_file(path, content.getvalue(), 'pictures')
 
 
+def three_digits(value: float) -> str:
+    r"""Formats a number with three digits, the last ones of which may be zeros."""
+    return f'{value:#.3g}'.removesuffix('.')
+
+
 def draw_bars(
     axis: Any, names: Sequence[str], values: Sequence[float], marked: Callable[[str], bool]
 ) -> None:
@@ -60,7 +65,7 @@ def draw_bars(
     have another colour."""
     colors = [COLORS[0] if marked(name) else '0.7' for name in names]
     bars = axis.barh(names, values, color=colors)
-    axis.bar_label(bars, fmt='%.3g', padding=3, fontsize=8)
+    axis.bar_label(bars, [three_digits(value) for value in values], padding=3, fontsize=8)
     axis.invert_yaxis()
     axis.margins(x=0.15)
     axis.tick_params(labelsize=8)

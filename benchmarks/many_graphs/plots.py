@@ -184,6 +184,7 @@ def entropy_figure(
         ncols=3,
     )
     figure.supxlabel('entropy of the weights of a node (nats)', fontsize='medium')
+    figure.supylabel('density', fontsize='medium')
     return figure
 
 
@@ -204,4 +205,5 @@ def sampling_figure(value: Tensor, chosen: dict[str, Tensor]) -> 'Figure':
         axes.set_title(f'nodes chosen {CHOSEN_BY[name]}', fontsize='medium')
     panels[0, 0].legend(fontsize='small')
     figure.supxlabel('entropy below that of equal weights, as a share of it', fontsize='medium')
+    figure.supylabel('density', fontsize='medium')
     return figure

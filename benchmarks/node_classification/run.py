@@ -24,7 +24,7 @@ from benchmarks.node_classification.models import (
     parameter_groups,
     takes_sparse,
 )
-from benchmarks.node_classification.plots import draw
+from benchmarks.node_classification.plots import draw, model_on
 from benchmarks.node_classification.report import save_curves
 from torch_geometric_lgt.init import kmeans_
 
@@ -155,7 +155,7 @@ def run(args: argparse.Namespace, plan: Plan) -> Path:
         args.model,
         args.tensorboard,
     )
-    title = f'{args.model} on {name}, seed {args.seeds[-1]}'
+    title = f'{model_on(args.model, name)}, seed {args.seeds[-1]}'
     if args.curves:
         save_curves(
             results.training.history, Path(args.curves), title, METRICS[config['metric']].title

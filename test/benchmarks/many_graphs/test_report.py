@@ -48,5 +48,6 @@ def test_scores_of_the_small_preset_best_first():
     names = [label.get_text() for label in axes.get_yticklabels()]
     assert names == ['GT (Dwivedi and Bresson)', 'GCN']
     assert [bar.get_width() for bar in axes.patches] == [50, 25]
+    assert [label.get_text() for label in axes.texts] == ['50.0', '25.0']
     assert axes.patches[0].get_facecolor() != axes.patches[1].get_facecolor()
     assert axes.get_title() == 'CLUSTER'
