@@ -49,7 +49,9 @@ def test_projection_norms_and_seed(geometry):
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        ((0, 4), "'num_features' and 'channels'"),
+        ((0, 4), "^'num_features' must be at least 1, a whole number .got 0.$"),
+        ((1.5, 4), "^'num_features' must be at least 1, a whole number .got 1.5.$"),
+        ((4, 2.5), "^'channels' must be at least 1, a whole number .got 2.5.$"),
         ((4, 4, 'givens'), "'geometry' must be"),
         (
             (4, 1, 'simplex'),

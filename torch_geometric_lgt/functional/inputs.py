@@ -1,13 +1,13 @@
 # N nodes, F input channels, H heads, C channels of a key, D of a value, M features, R rank of the
 # mask, K samples.
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, check_number
 from torch_geometric_lgt.functional.feature_maps import MAPS, Map
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
@@ -225,8 +225,10 @@ def kernel_input(
     check_constant('projection', projection)
     check_constant('key_noise', noise)
     for name, number in (('scale', data_normalizer), ('power', power)):
-        if isinstance(number, Tensor):
+        if isinstance(number, Tensor) and number.numel() == 1:
             check_constant(name, number)
+        elif not isinstance(number, (int, float)):
+            check_number(name, number)
     if not power >= 1:
         raise ValueError(f"'power' must be at least 1 (got {power})")
     if projection is not None and projection.shape[1:] != x.shape[2:]:
@@ -234,11 +236,17 @@ def kernel_input(
             f"'projection' must have shape [M, {x.size(2)}] for {x.size(2)} channels (got "
             f'{tuple(projection.shape)})'
         )
-    if mask is not None and (mask.dim() != 2 or mask.size(0) != x.size(0)):
-        raise ValueError(f'mask weights must have shape [{x.size(0)}, R] (got {tuple(mask.shape)})')
-    if noise is not None and (noise.dim() != 3 or noise.shape[:2] != x.shape[:2]):
+    if mask is not None and (mask.dim() != 2 or mask.size(0) != x.size(0) or mask.size(1) == 0):
         raise ValueError(
-            f"'key_noise' must have shape [{x.size(0)}, {x.size(1)}, K] (got {tuple(noise.shape)})"
+            f"'query_mask' and 'key_mask' must have shape [{x.size(0)}, R] with at least one "
+            f'column (got {tuple(mask.shape)})'
+        )
+    if noise is not None and (
+        noise.dim() != 3 or noise.shape[:2] != x.shape[:2] or noise.size(2) == 0
+    ):
+        raise ValueError(
+            f"'key_noise' must have shape [{x.size(0)}, {x.size(1)}, K] with at least one sample "
+            f'(got {tuple(noise.shape)})'
         )
     if noise is not None or samples > 1:
         check_samples(feature_map, mask)
@@ -293,7 +301,9 @@ def no_values(keys: KernelInput) -> LinearInput:
 
 def check_by_head(x: Tensor) -> None:
     r"""Raises a ValueError unless queries or keys :obj:`x` are of floating point and have the shape
-    ``[N, H, C]``, with at least one head and channel."""
+    ``[N, H, C]``, with at least one head and channel. A TypeError is raised if they are no
+    tensor."""
+    check_tensor('queries and keys', x)
     if x.dim() != 3 or 0 in x.shape[1:]:
         raise ValueError(
             'queries and keys must have shape [N, H, C], with at least one head and channel (got '
@@ -302,6 +312,14 @@ def check_by_head(x: Tensor) -> None:
     if not x.is_floating_point():
         raise ValueError(
             f'queries and keys must be of floating point (got {x.dtype}); convert them with float()'
+        )
+
+
+def check_tensor(names: str, x: Any) -> None:
+    r"""Raises a TypeError, which calls :obj:`x` by :obj:`names`, unless it is a tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f'{names} must be of type Tensor (got {type(x).__name__}); convert with torch.as_tensor'
         )
 
 

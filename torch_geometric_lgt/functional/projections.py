@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt.functional.numerics import complete_device, widest_dtype
 
 
@@ -41,8 +41,8 @@ def gaussian_projection(
         ``[M, C]`` in float64, on the CPU if the device of the random numbers has no float64
 
     Raises:
-        ValueError: If a size is not positive, :obj:`geometry` is unknown, or :obj:`channels` is 1
-            for :obj:`"simplex"`.
+        ValueError: If a size is no positive whole number, :obj:`geometry` is unknown, or
+            :obj:`channels` is 1 for :obj:`"simplex"`.
 
     Example:
         >>> import torch
@@ -56,10 +56,8 @@ def gaussian_projection(
         >>> torch.allclose(products[0, 1:], torch.tensor(-1 / 3, dtype=torch.float64))
         True
     """
-    if num_features < 1 or channels < 1:
-        raise ValueError(
-            f"'num_features' and 'channels' must be positive (got {num_features} and {channels})"
-        )
+    check_whole('num_features', num_features, 1)
+    check_whole('channels', channels, 1)
     check_choice('geometry', geometry, ('positive', 'orthogonal', 'simplex'))
     if geometry == 'simplex' and channels == 1:
         raise ValueError(

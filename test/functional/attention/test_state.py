@@ -158,7 +158,7 @@ def test_graphs_without_keys_or_queries_at_the_end():
         ),
         (
             {'feature_map': 'elu', 'key_mask': torch.ones(5)},
-            r'mask weights must have shape \[9, R\]',
+            r"'query_mask' and 'key_mask' must have shape \[9, R\]",
         ),
         ({'feature_map': 'elu', 'v': torch.ones(8, 2, 4)}, r"'v' must have shape \[9, 2, D\]"),
         ({'feature_map': 'elu', 'k': torch.ones(9, 4)}, r'must have shape \[N, H, C\]'),

@@ -1,4 +1,5 @@
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ GEOMETRIES = (
 )
 SAMPLED = "samples need one of the feature maps ('softmax', 'logits')"
 DRAWN = {'feature_map': 'softmax', 'projection': torch.zeros(3, 4)}
+MASKS = "'query_mask' and 'key_mask' must have shape [5, R] with at least one column"
+NOISE = "'key_noise' must have shape [5, 2, K] with at least one sample"
 
 
 @pytest.mark.parametrize(
@@ -78,10 +81,15 @@ DRAWN = {'feature_map': 'softmax', 'projection': torch.zeros(3, 4)}
             ("'power' must not require a gradient, features have none for it; give power.detach()"),
         ),
         ({'power': 0.5}, "'power' must be at least 1 (got 0.5)"),
-        ({'mask': torch.ones(5)}, 'mask weights must have shape [5, R] (got (5,))'),
-        ({'mask': torch.ones(4, 2)}, 'mask weights must have shape [5, R] (got (4, 2))'),
-        ({'noise': torch.ones(5, 2)}, "'key_noise' must have shape [5, 2, K] (got (5, 2))"),
-        ({'noise': torch.ones(5, 3, 7)}, "'key_noise' must have shape [5, 2, K] (got (5, 3, 7))"),
+        ({'data_normalizer': 'half'}, "'scale' must be a number (got 'half')"),
+        ({'data_normalizer': torch.ones(2)}, "'scale' must be a number (got tensor([1., 1.]))"),
+        ({'power': None}, "'power' must be a number (got None)"),
+        ({'mask': torch.ones(5)}, f'{MASKS} (got (5,))'),
+        ({'mask': torch.ones(4, 2)}, f'{MASKS} (got (4, 2))'),
+        ({'mask': torch.ones(5, 0)}, f'{MASKS} (got (5, 0))'),
+        ({'noise': torch.ones(5, 2)}, f'{NOISE} (got (5, 2))'),
+        ({'noise': torch.ones(5, 3, 7)}, f'{NOISE} (got (5, 3, 7))'),
+        ({'noise': torch.ones(5, 2, 0)}, f'{NOISE} (got (5, 2, 0))'),
         ({'samples': 2}, f"{SAMPLED} and no mask (got 'elu' and no mask)"),
         (
             {**DRAWN, 'samples': 2, 'mask': torch.ones(5, 2)},
@@ -100,6 +108,23 @@ def test_wrong_queries_and_keys_end_in_an_error_that_names_the_argument(changes,
     }
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         kernel_input(torch.zeros(5, 2, 4), **arguments)
+
+
+@pytest.mark.parametrize(
+    ('attention', 'names'),
+    [
+        (partial(kernel_attention, feature_map='elu'), ['queries and keys', "'k'", "'v'"]),
+        (linear_attention, ['queries and keys', 'queries and keys', "'v'"]),
+    ],
+    ids=['kernel', 'linear'],
+)
+@pytest.mark.parametrize('place', range(3), ids='qkv')
+def test_arrays_are_no_tensors(attention, names, place):
+    inputs = [torch.ones(3, 1, 2) for _ in range(3)]
+    inputs[place] = inputs[place].numpy()
+    message = f'{names[place]} must be of type Tensor (got ndarray); convert with torch.as_tensor'
+    with pytest.raises(TypeError, match=f'^{re.escape(message)}$'):
+        attention(*inputs)
 
 
 @pytest.mark.parametrize('shape', [(5, 4), (5, 2, 4, 1), (5, 0, 4), (5, 2, 0)])

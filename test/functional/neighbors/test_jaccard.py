@@ -152,8 +152,10 @@ def test_raises():
     for number in (True, 6.0, '6'):
         with pytest.raises(ValueError, match="'num_nodes' must be at least 0, a whole number"):
             jaccard(edges, number)
-    with pytest.raises(ValueError, match='source ids from 0 to 5'):
+    with pytest.raises(ValueError, match="'pairs' must hold source ids from 0 to 5"):
         jaccard(edges, 6, torch.tensor([[-1], [0]]))
+    with pytest.raises(ValueError, match=r"'pairs' must have shape \[2, E\] \(got \(3, 2\)\)"):
+        minhash_jaccard(edges, 6, 8, torch.zeros(3, 2, dtype=torch.long))
 
 
 def test_one_hash_and_one_filled_row():

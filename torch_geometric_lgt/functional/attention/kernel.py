@@ -12,6 +12,7 @@ from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     LinearInput,
     check_by_head,
+    check_tensor,
     fold_projection,
     folding_saves_work,
     kernel_input,
@@ -139,8 +140,11 @@ def kernel_attention(
 
 def check_alike(q: Tensor, k: Tensor, v: Tensor, self_value: Tensor | None = None) -> None:
     r"""Raises a ValueError unless queries, keys, values and self values have the same dtype and
-    device, and queries and keys the same heads and channels."""
+    device, and queries and keys the same heads and channels. A TypeError is raised if one is no
+    tensor."""
     for name, other in (('k', k), ('v', v), ('self_value', self_value)):
+        if other is not None:
+            check_tensor(f"'{name}'", other)
         if other is not None and (other.dtype, other.device) != (q.dtype, q.device):
             raise ValueError(
                 f"'{name}' must be as 'q' of {q.dtype} on {q.device} (got {other.dtype} on "

@@ -176,7 +176,7 @@ def check_neighbors(neighbors: str) -> None:
 def _checked(edge_index: Adj, pairs: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor]:
     check_whole('num_nodes', num_nodes, 0)
     edges = edge_list(edge_index, num_nodes, num_nodes)
-    return edges, edges if pairs is None else edge_list(pairs, num_nodes, num_nodes)
+    return edges, edges if pairs is None else edge_list(pairs, num_nodes, num_nodes, 'pairs')
 
 
 def _scrambled(ids: np.ndarray, key: int) -> np.ndarray:
