@@ -187,8 +187,14 @@ def test_state_of_other_graphs_is_refused():
         match="'state' must have the graphs, heads, features, rank and samples of the queries",
     ):
         conv(x, batch=batch, state=KernelAttentionConv(8, 8).attention_state(x, batch))
-    with pytest.raises(ValueError, match="holds the graph id 2 but 'batch_size' is 1"):
+    message = (
+        "'batch' holds the graph id 2 but 'state' has 1 graphs; build it with a 'batch_size' of at "
+        'least 3'
+    )
+    with pytest.raises(ValueError, match=f'^{message}$'):
         conv(x, batch=batch, state=conv.attention_state(x))
+    with pytest.raises(ValueError, match=f'^{message}$'):
+        conv((x, x), batch=(batch, batch), state=conv.attention_state(x))
 
 
 @pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib'")

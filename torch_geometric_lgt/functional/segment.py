@@ -52,13 +52,15 @@ def segments(
     num_nodes: int,
     batch_size: int | None = None,
     device: torch.device | None = None,
+    is_of_state: bool = False,
 ) -> Segments:
     r"""Computes the sizes of the graphs and the order of the nodes from a :obj:`batch` vector
     ``[N]``.
 
     The vector may be unsorted, skip ids or leave graphs empty; :obj:`None` is one graph of
     :obj:`num_nodes` nodes. :obj:`batch_size` is the number of graphs, by default one more than the
-    largest id. :obj:`device` is the device that the vector must be on.
+    largest id. :obj:`device` is the device that the vector must be on. :obj:`is_of_state` says in
+    errors that :obj:`batch_size` is the number of graphs of a state.
 
     Raises:
         TypeError: If :obj:`batch` is not a tensor.
@@ -99,10 +101,10 @@ def segments(
         raise ValueError(f"'batch' must hold graph ids of at least 0 (got {int(batch.min())})")
     top = int(batch.max()) + 1 if num_nodes > 0 else 0
     if batch_size is not None and top > batch_size:
-        raise ValueError(
-            f"'batch' holds the graph id {top - 1} but 'batch_size' is {batch_size}; raise "
-            f"'batch_size' to at least {top}"
-        )
+        limit = f"'batch_size' is {batch_size}; raise 'batch_size' to"
+        if is_of_state:
+            limit = f"'state' has {batch_size} graphs; build it with a 'batch_size' of"
+        raise ValueError(f"'batch' holds the graph id {top - 1} but {limit} at least {top}")
     sizes = torch.bincount(batch, minlength=top if batch_size is None else batch_size)
     is_sorted = num_nodes < 2 or bool((batch[1:] >= batch[:-1]).all())
     return Segments(sizes, None if is_sorted else batch.argsort(stable=True))

@@ -228,7 +228,8 @@ class AttentionState:
             tensor([1.5000, 4.0000])
         """
         queries = kernel_input(q, query_mask, feature_map, projection, scale, power, self.samples)
-        nodes = segments(batch, q.size(0), None if batch is None else self.count.size(0), q.device)
+        num_graphs = None if batch is None else self.count.size(0)
+        nodes = segments(batch, q.size(0), num_graphs, q.device, is_of_state=True)
         return read_state(self, queries, nodes).unflatten(1, (q.size(1), -1))
 
     def merge(self, other: 'AttentionState') -> 'AttentionState':

@@ -202,10 +202,11 @@ class AttentionLayer(MessagePassing):
         If :obj:`batch_size` is :obj:`None`, the number of graphs is that of the state."""
         check_state('state', state)
         sources, targets = check_pair(batch) if isinstance(batch, tuple) else (None, batch)
-        size = state.count.size(0) if batch_size is None and targets is not None else batch_size
+        is_of_state = batch_size is None and targets is not None
+        size = state.count.size(0) if is_of_state else batch_size
         if sources is not None:
-            segments(sources, x_src.size(0), size, x_src.device)
-        return segments(targets, x_dst.size(0), size, x_dst.device)
+            segments(sources, x_src.size(0), size, x_src.device, is_of_state)
+        return segments(targets, x_dst.size(0), size, x_dst.device, is_of_state)
 
     def _merge_heads(self, out: Tensor) -> Tensor:
         r"""Merges the outputs ``[N, H * D]`` of all heads: returns them unchanged with
