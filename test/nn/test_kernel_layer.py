@@ -411,6 +411,37 @@ def test_features_of_a_module_have_one_row_for_each_node_and_head(function):
         AdjacencyMaskedAttention(8, 2, feature_map=Returns(function))(x, edges)
 
 
+@pytest.mark.parametrize('is_small', [False, True], ids=['operators', 'formulas'])
+@pytest.mark.parametrize('layer_dtype', [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float32, torch.float64])
+def test_features_of_a_module_may_have_another_dtype(dtype, layer_dtype, is_small, constants):
+    """The output has the dtype of the input, and sums that of other layers. Features in single
+    precision keep their range in a layer of half precision."""
+    if not is_small:
+        constants(plain_elements=BY_OPERATORS)
+    factor, x = 1e4 if dtype == torch.float64 else 1.0, torch.randn(30, 8).to(layer_dtype)
+    batch = torch.arange(30) % 3
+
+    def features(x):
+        return factor * torch.nn.functional.softplus(x.to(dtype).mul(8))
+
+    for make_layer in (KernelAttentionConv, DegreeMaskedAttention):
+        sizes = (8, 8) if make_layer is KernelAttentionConv else (8,)
+        extra = {} if make_layer is KernelAttentionConv else {'degree': torch.arange(30)}
+        layer = make_layer(*sizes, heads=2, feature_map=Returns(features)).to(layer_dtype)
+        expected = deepcopy(layer).double()(x.double(), batch=batch, **extra)
+        state = layer.attention_state(x, batch=batch, **extra)
+        for out in (layer(x, batch=batch, **extra), layer(x, batch=batch, state=state, **extra)):
+            assert out.dtype == layer_dtype
+            assert relative(out, expected) < (
+                0.02 if 16 in (bits(dtype), bits(layer_dtype)) else 1e-5
+            )
+
+
+def bits(dtype):
+    return torch.finfo(dtype).bits
+
+
 @pytest.mark.parametrize('temperature', [0.0, -1.0, 1e-200, float('inf'), float('nan')])
 def test_temperatures_that_overflow_are_named(temperature):
     with pytest.raises(ValueError, match="'temperature' must be positive and finite"):

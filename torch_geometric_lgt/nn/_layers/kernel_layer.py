@@ -145,6 +145,8 @@ class KernelLayer(AttentionLayer):
         phi = self._read_feature_map
         if phi is None:
             features = self._module_features(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
+            if features.dtype != x.dtype:
+                features = features.to(compute_dtype(x.dtype))
             return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
         projection = phi.projection
         samples = self.num_gumbel_samples if sampling else 1
@@ -247,12 +249,13 @@ class KernelLayer(AttentionLayer):
         p_src, p_dst = position_pair(position)
         queries = self._queries(self._key_input(x_dst, p_dst), masks[1], self._sampling)
         if state is not None:
-            return read_state(state, queries, self._targets(state, x_src, x_dst, batch, batch_size))
+            targets = self._targets(state, x_src, x_dst, batch, batch_size)
+            return read_state(state, queries, targets).to(x_dst.dtype)
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
         keys = self._keys(self._key_input(x_src, p_src), masks[0], self.key_noise(x_src))
         values = self._value_input(x_src) if value is None else LinearInput(x=value)
-        return attend(queries, keys, values, sources, targets)
+        return attend(queries, keys, values, sources, targets).to(x_dst.dtype)
 
     def _scores(
         self,
