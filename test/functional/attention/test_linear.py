@@ -2,9 +2,11 @@ from functools import partial
 
 import pytest
 import torch
+from constants import BY_OPERATORS
 from gradients import gradients
 
 from torch_geometric_lgt.functional import kernel_attention, linear_attention
+from torch_geometric_lgt.functional._engine.dispatch import PLAIN_ELEMENTS
 from torch_geometric_lgt.testing import dense
 
 BATCHES = {
@@ -32,6 +34,23 @@ def fast(leaves, norm, self_term, batch):
     return linear_attention(
         *leaves[:3], batch, norm=norm, self_value=leaves[3] if self_term else None
     )
+
+
+@pytest.mark.parametrize('elements', [BY_OPERATORS, PLAIN_ELEMENTS], ids=['operators', 'formulas'])
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+@pytest.mark.parametrize('mapped', ['q', 'k', 'v', 'self_value'])
+def test_vmap_over_one_input(mapped, norm, elements, constants):
+    """A stack of self values alone ended in an error about an addition in place."""
+    constants(plain_elements=elements)
+    batch = torch.tensor([1, 0, 1, 0, 0])
+    inputs = dict(zip(('q', 'k', 'v', 'self_value'), torch.randn(4, 5, 2, 3), strict=True))
+    stack = torch.randn(3, 5, 2, 3)
+
+    def attend(x):
+        return linear_attention(batch=batch, norm=norm, **inputs | {mapped: x})
+
+    expected = torch.stack([attend(x) for x in stack])
+    torch.testing.assert_close(torch.func.vmap(attend)(stack), expected)
 
 
 def used_leaves(leaves, self_term):

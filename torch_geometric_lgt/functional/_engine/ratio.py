@@ -19,7 +19,7 @@ def ratio(
         if isinstance(least, Tensor):
             denominator, least = without_cancellation(denominator, least), 0.0
         return cast(tuple[Tensor, ...], Ratio.apply(numerator, added, denominator, least))[0]
-    numerator = numerator if added is None else numerator.add_(added)
+    numerator = numerator if added is None else numerator + added
     return numerator * inverse_of(denominator, least)
 
 
