@@ -22,7 +22,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.loader import NeighborLoader
-from torch_geometric_lgt.nn import SGFormer
+from torch_geometric_lgt.nn import DIFFormer, SGFormer
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
 from torch_geometric_lgt.nn.models._local_branch import local_edges
@@ -381,15 +381,30 @@ def test_norms_of_another_network_stay_within_a_graph(norm):
     torch.testing.assert_close(together[10:], alone, rtol=1e-10, atol=1e-12)
 
 
-def test_networks_that_take_a_batch_vector_alone_get_none():
-    class Network(torch.nn.Module):
-        def forward(self, x, edge_index, batch=None):
-            assert batch is None
-            return x
+class Centred(torch.nn.Module):
+    """Subtracts the mean of each graph."""
 
-    model = SGFormer(6, 8, 3, gnn=Network()).double()
+    def forward(self, x, edge_index, batch=None):
+        batch = x.new_zeros(x.size(0), dtype=torch.long) if batch is None else batch
+        return x - torch_geometric.nn.global_mean_pool(x, batch)[batch]
+
+
+@pytest.mark.parametrize('wrap', [torch.nn.Module.eval, torch.compile], ids=['eager', 'compiled'])
+@pytest.mark.parametrize('gnn', [Centred(), DIFFormer(8, 8, 8, num_layers=1).double()])
+def test_networks_that_take_a_batch_vector_get_it(gnn, wrap):
+    """The graphs of a batch attended to each other there, without an error."""
+    model = SGFormer(6, 8, 3, gnn=wrap(gnn)).double().eval()
     x, batch = torch.randn(4, 6, dtype=torch.double), torch.tensor([0, 0, 1, 1])
-    assert model(x, torch.tensor([[0, 1, 2], [1, 0, 3]]), batch).shape == (4, 3)
+    with torch.compiler.set_stance('force_eager'):
+        together = model(x, torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]), batch)
+        alone = model(x[:2], torch.tensor([[0, 1], [1, 0]]))
+    torch.testing.assert_close(together[:2], alone, rtol=1e-10, atol=1e-12)
+
+
+def test_networks_without_weights_of_edges_do_not_get_them_as_batch_vector():
+    model, x = SGFormer(6, 8, 3, gnn=Centred()), torch.randn(8, 6)
+    with pytest.raises(ValueError, match=r"'gnn' must take weights of edges .* \(got Centred\(\)"):
+        model(x, EDGES, edge_weight=torch.zeros(6))
 
 
 def test_the_default_network_reads_the_in_degrees_of_a_pair():

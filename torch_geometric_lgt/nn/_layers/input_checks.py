@@ -1,5 +1,6 @@
 # N nodes, F input width.
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -290,6 +291,13 @@ def check_unused(edge_weight: Tensor | None, reason: str) -> None:
     the weights. The :obj:`reason`, such as ``'with use_graph=False'``, completes the message."""
     if edge_weight is not None:
         raise ValueError(f"'edge_weight' must be None {reason} (got {tuple(edge_weight.shape)})")
+
+
+def forward_arguments(layer: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
+    r"""Returns the arguments of :meth:`forward` of :obj:`layer` by name. They are those of the
+    original layer if :meth:`torch.compile` has returned :obj:`layer`."""
+    original: Any = getattr(layer, '_orig_mod', layer)
+    return inspect.signature(original.forward).parameters
 
 
 def check_batch_arguments(name: str, layer: torch.nn.Module) -> None:

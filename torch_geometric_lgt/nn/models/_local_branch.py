@@ -7,6 +7,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.nn._layers.input_checks import forward_arguments
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._batch_norm import check_statistics
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges
@@ -51,7 +52,8 @@ def local_edges(
             f'normalize=False (got {gnn}, which counts the degrees of its input)'
         )
     edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
-    if weight is not None and not getattr(gnn, 'supports_edge_weight', True):
+    takes_weight = [*forward_arguments(gnn)][2:3] != ['batch']
+    if weight is not None and not (takes_weight and getattr(gnn, 'supports_edge_weight', True)):
         raise ValueError(
             f"'gnn' must take weights of edges where there are some (got {gnn}, which "
             'drops them); use a GCN'

@@ -1,5 +1,4 @@
 # N nodes, E edges, F_e edge features.
-import inspect
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -8,7 +7,7 @@ from torch_geometric.nn import GCNConv
 
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr
+from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr, forward_arguments
 from torch_geometric_lgt.nn.models._graph_context import Degree
 from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv, gcn_edges, is_sparse_gcn
 from torch_geometric_lgt.typing import Adj
@@ -96,9 +95,7 @@ def _check_taken(conv: Module, **values: Tensor | None) -> None:
 def takes(conv: Module, name: str) -> bool:
     r"""Tells whether :meth:`forward` of :obj:`conv` has an argument :obj:`name` of edges or
     graphs."""
-    return (
-        not isinstance(conv, SparseGCNConv) and name in inspect.signature(conv.forward).parameters
-    )
+    return not isinstance(conv, SparseGCNConv) and name in forward_arguments(conv)
 
 
 def name_of(conv: Module) -> str:

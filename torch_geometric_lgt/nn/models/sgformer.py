@@ -8,7 +8,6 @@ from torch.distributed import ProcessGroup
 from torch.nn import Module
 from torch_geometric.nn import GCN
 from torch_geometric.nn.models import SGFormer as PyGSGFormer
-from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from torch_geometric_lgt._arguments import check_choice, check_flags, check_number
 from torch_geometric_lgt.convert import from_pyg_sgformer
@@ -26,6 +25,7 @@ from torch_geometric_lgt.nn.models._backbone import Backbone
 from torch_geometric_lgt.nn.models._batch_norm import Processes, check_statistics
 from torch_geometric_lgt.nn.models._graph_context import Degree, GraphContext, States
 from torch_geometric_lgt.nn.models._local_branch import local_edges, stream_local_branch
+from torch_geometric_lgt.nn.models._message_input import takes
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCN
 from torch_geometric_lgt.nn.models._streaming.stream import Stream
@@ -79,9 +79,10 @@ class SGFormer(Backbone):
             this model computes the normalised edge weights, from :obj:`degree` in a batch that has
             it. A GCN that normalises by itself counts the degrees of its input and refuses
             :obj:`degree`. Any other network receives the weights of the edges as its third
-            argument, and those of PyG's :mod:`~torch_geometric.nn.models` also :obj:`batch`, for
-            their norms. (default: :obj:`None`, a GCN that computes with sparse matrix products,
-            with batch normalisation unless ``layer_norm=False``)
+            argument, and :obj:`batch` and :obj:`batch_size` if it has arguments of these names, as
+            those of PyG's :mod:`~torch_geometric.nn.models` have for their norms. (default:
+            :obj:`None`, a GCN that computes with sparse matrix products, with batch normalisation
+            unless ``layer_norm=False``)
         gnn_num_layers (int, optional): Number of layers of the default local branch. (default:
             :obj:`2`)
         gnn_dropout (float, optional): Dropout probability of the default local branch. (default:
@@ -332,8 +333,9 @@ class SGFormer(Backbone):
         if isinstance(self.gnn, SparseGCN):
             if process_group is not None:
                 arguments['processes'] = Processes(process_group, num_keys)
-        elif isinstance(self.gnn, BasicGNN) and batch is not None:
-            arguments = {'batch': batch, 'batch_size': batch_size}
+        elif batch is not None:
+            graphs = {'batch': batch, 'batch_size': batch_size}
+            arguments = {name: value for name, value in graphs.items() if takes(self.gnn, name)}
         return self.readout(layers, self.gnn(x_gnn, *edges, **arguments))
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
