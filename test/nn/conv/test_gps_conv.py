@@ -108,6 +108,29 @@ def test_message_passing_alone_and_attention_alone():
     assert_close(attention(x, None, BATCH), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize('name', ['edge_attr', 'edge_weight', 'bacth'])
+def test_arguments_without_message_passing_are_refused(name):
+    """They were dropped without an error, a batch vector with a wrong name among them."""
+    conv = GPSConv(8, None).double()
+    message = rf"^'{name}' must be left out in a layer with conv=None, which has no message passing"
+    with pytest.raises(ValueError, match=message):
+        conv(features(), EDGES, **{name: BATCH})
+    assert conv(features(), EDGES, **{name: None}).shape == (12, 8)
+
+
+def test_arguments_of_an_activation_belong_to_a_name():
+    assert GPSConv(8, None, act='elu', act_kwargs={'alpha': 3.0}).mlp[1].alpha == 3
+    with pytest.raises(ValueError, match=r"^'act_kwargs' must be None unless 'act' is a name"):
+        GPSConv(8, None, act=torch.nn.ELU(), act_kwargs={'alpha': 3.0})
+
+
+def test_compiled_message_passing_gets_the_batch_vector():
+    """Its graphs attended to each other, because the compiled layer hides its arguments."""
+    layer = KernelAttentionConv(8, 8)
+    plain, compiled = (GPSConv(8, conv, attn_type=None) for conv in (layer, torch.compile(layer)))
+    assert plain.graph_arguments == compiled.graph_arguments == ['batch', 'batch_size']
+
+
 def test_targets_read_a_state_of_all_keys():
     conv = GPSConv(8, None, heads=2, norm=None).double().eval()
     x = features()

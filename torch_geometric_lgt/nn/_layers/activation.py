@@ -12,11 +12,16 @@ def make_activation(act: Any, **options: Any) -> Any:
 
     Raises:
         ValueError: If the name is unknown, :obj:`act` is a class of modules, or it is neither a
-            name nor can be called.
+            name nor can be called. If there are :obj:`options` and it is no name.
     """
     if isinstance(act, type) and issubclass(act, torch.nn.Module):
         raise ValueError(
             f"'act' must be a name or a module, such as {act.__name__}() (got a class)"
+        )
+    if options and not isinstance(act, str):
+        raise ValueError(
+            f"'act_kwargs' must be None unless 'act' is a name (got {options} and {act}); set them "
+            'in the module'
         )
     try:
         activation = activation_resolver(act, **options)

@@ -1,5 +1,4 @@
 # N nodes, E edges, F channels.
-import inspect
 from typing import Any, cast
 
 from torch import Tensor
@@ -18,6 +17,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_heads,
     check_output,
     check_sizes,
+    forward_arguments,
     require_edges,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import remove_parts
@@ -60,7 +60,8 @@ class GPSConv(PyGGPSConv):
             feed-forward network. (default: :obj:`0.0`)
         act (str or torch.nn.Module, optional): The activation of the feed-forward network.
             (default: :obj:`"relu"`)
-        act_kwargs (dict, optional): Arguments of :obj:`act`. (default: :obj:`None`)
+        act_kwargs (dict, optional): Arguments of the activation that :obj:`act` names. (default:
+            :obj:`None`)
         norm (str, optional): The normalisation, a name of those of :mod:`torch_geometric.nn`, or
             :obj:`None`. (default: :obj:`"batch_norm"`)
         norm_kwargs (dict, optional): Arguments of :obj:`norm`. (default: :obj:`None`)
@@ -133,7 +134,7 @@ class GPSConv(PyGGPSConv):
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
         super().__init__(channels, conv, 1, dropout, cast(Any, activation), None, norm, norm_kwargs)
         # the arguments of conv that tell the graphs of a batch apart
-        known = {} if conv is None else inspect.signature(conv.forward).parameters
+        known = {} if conv is None else forward_arguments(conv)
         self.graph_arguments = [name for name in ('batch', 'batch_size') if name in known]
         edges = known.get('edge_index')
         is_required = edges is not None and edges.default is edges.empty
@@ -185,9 +186,10 @@ class GPSConv(PyGGPSConv):
             TypeError: If :obj:`x` is no tensor, such as a pair of features, or
                 :obj:`attn_arguments` no dictionary.
             ValueError: If :obj:`x` has another width, dtype or device than the layer, or
-                :obj:`conv` needs edges and gets none. If ``attn_type='multihead'`` or a layer
-                without attention gets a :obj:`state` or :obj:`attn_arguments`, or these do not fit
-                the attention. If :obj:`conv` or the attention returns another number of channels.
+                :obj:`conv` needs edges and gets none. If a layer without message passing gets
+                further arguments. If ``attn_type='multihead'`` or a layer without attention gets a
+                :obj:`state` or :obj:`attn_arguments`, or these do not fit the attention. If
+                :obj:`conv` or the attention returns another number of channels.
         """
         batch_size = count_graphs(batch, batch_size, state)
         check_features(x, self.mlp, self.channels)
@@ -198,6 +200,8 @@ class GPSConv(PyGGPSConv):
         local = None
         if self.conv is None:
             check_edge_index(edge_index)
+            unused = {name: value for name, value in kwargs.items() if value is not None}
+            check_none(None, unused, 'in a layer with conv=None, which has no message passing')
         else:
             if self.needs_edges:
                 require_edges(edge_index, 'for attention alone make the layer with conv=None')
