@@ -284,6 +284,25 @@ def test_global_attention_in_the_layer_of_pyg(gym, name):
         register.layer_dict['global_attention'](config)
 
 
+def test_heads_of_global_attention(gym):
+    """They reached only the attention of PyG that the layer replaces."""
+    from torch_geometric.graphgym import register
+    from torch_geometric.graphgym.models.layer import new_layer_config
+    from yacs.config import CfgNode
+
+    module, cfg = gym
+    cfg.lgt.heads = 4
+    config = new_layer_config(8, 8, 1, has_act=False, has_bias=True, cfg=cfg)
+    make = register.layer_dict['global_attention']
+    for name in module.ATTENTIONS:
+        cfg.lgt.attention = name
+        expected = 1 if name == 'mean_attention' else 4
+        assert make(config).model.attn.conv.heads == expected
+    cfg.lgt.attention_kwargs = CfgNode({'heads': 2})
+    cfg.lgt.attention = 'kernel_attention'
+    assert make(config).model.attn.conv.heads == 2
+
+
 def test_without_yacs_the_extra_is_named(monkeypatch):
     for name in ('yacs', 'yacs.config'):
         monkeypatch.setitem(sys.modules, name, None)
@@ -338,6 +357,7 @@ def test_message_passing_that_is_a_network(gym):
         ('layer', 'kernel_attention', 'conv', 'it belongs to gps_conv, global_attention, graph'),
         ('layer', 'mean_attention', 'conv_kwargs', 'remove it, it belongs to gps_conv, global'),
         ('layer', 'global_attention', 'kwargs', 'must be an argument of PaddedGPSConv'),
+        ('layer', 'global_attention', 'attn_type', "must not be set .*; set 'lgt.attention' in"),
         ('layer', 'gps_conv', 'channels', "must not be set .*; set 'gnn.dim_inner' in its place"),
         ('network', 'nodeformer', 'feature_mop', "an argument of NodeFormer .* 'feature_map'"),
         ('network', 'nodeformer', 'num_layers', "must not be set .*; set 'gnn.layers_mp' in its"),

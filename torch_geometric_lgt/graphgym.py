@@ -64,6 +64,7 @@ class _PaddedGPSConv(torch.nn.Module):
         attention (str, optional): A name in ``ATTENTIONS``. (default: :obj:`"kernel_attention"`)
         attention_kwargs (dict, optional): Further arguments of the attention. (default:
             :obj:`None`)
+        heads (int, optional): Number of heads of an attention that has heads. (default: :obj:`1`)
         **kwargs (optional): Further arguments of PyG's layer.
 
     Raises:
@@ -76,14 +77,17 @@ class _PaddedGPSConv(torch.nn.Module):
         conv: torch.nn.Module | None,
         attention: str = 'kernel_attention',
         attention_kwargs: dict[str, Any] | None = None,
+        heads: int = 1,
         **kwargs: Any,
     ) -> None:
         super().__init__()
         check_choice('attention', attention, ATTENTIONS)
         layer: Any = ATTENTIONS[attention]
-        sizes = [channels] if 'channels' in inspect.signature(layer).parameters else 2 * [channels]
+        known = inspect.signature(layer).parameters
+        sizes = [channels] if 'channels' in known else 2 * [channels]
+        options = {'heads': heads} if 'heads' in known else {}
         self.gps = torch_geometric.nn.GPSConv(channels, cast(Any, conv), **kwargs)
-        self.attn = GlobalAttention(layer(*sizes, **(attention_kwargs or {})))
+        self.attn = GlobalAttention(layer(*sizes, **options | (attention_kwargs or {})))
         self.gps.attn = cast(Any, self.attn)
 
     def forward(
@@ -115,6 +119,7 @@ NETWORKS = {
 WIDTHS: dict[str, str] = dict.fromkeys(
     ('channels', 'in_channels', 'hidden_channels', 'out_channels'), 'gnn.dim_inner'
 )
+PADDED: dict[str, str] = {'attn_type': 'lgt.attention', 'attn_kwargs': 'lgt.attention_kwargs'}
 SETTINGS = {
     'num_layers': 'gnn.layers_mp',
     'dropout': 'gnn.dropout',
@@ -187,7 +192,8 @@ class GraphGymLayer(torch.nn.Module):
     ``cfg.lgt.conv`` names, with the arguments ``cfg.lgt.conv_kwargs`` and the edge features of
     ``cfg.lgt.edge_channels``. The layer :obj:`global_attention` is PyG's
     :class:`~torch_geometric.nn.GPSConv` with the attention that ``cfg.lgt.attention`` names, with
-    the arguments ``cfg.lgt.attention_kwargs``. See :meth:`set_lgt_config` for ``cfg.lgt``.
+    ``cfg.lgt.heads`` and the arguments ``cfg.lgt.attention_kwargs``. See :meth:`set_lgt_config` for
+    ``cfg.lgt``.
 
     Args:
         layer_config (LayerConfig): The widths of GraphGym's layer, and whether it has a bias.
@@ -227,7 +233,8 @@ class GraphGymLayer(torch.nn.Module):
         edge_channels = options.get('edge_channels', 0)
         if 'conv' in parameters:
             options['conv'] = named_message_passing(sizes[0], options)
-        check_options(self.conv_type, options, WIDTHS, LAYERS | NETWORKS)
+        fixed = WIDTHS | (PADDED if self.conv_type is _PaddedGPSConv else {})
+        check_options(self.conv_type, options, fixed, LAYERS | NETWORKS)
         self.model = self.conv_type(*sizes, **options)
         self.edge_channels = edge_channels
 
