@@ -1,3 +1,6 @@
+from collections import UserList
+
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -43,6 +46,20 @@ def test_seeds_of_a_graph_with_types(make, seeds, message):
         make(data, [2], seeds)
     assert data.node_types == ['user', 'item']
     assert next(iter(make(data, [2], ('user', torch.arange(3)))))['user'].batch_size == 1
+
+
+@pytest.mark.parametrize('kind', [list, tuple, np.array, UserList])  # the last as a table's column
+def test_seeds_in_any_sequence(kind):
+    """Bools were taken for the ids 0 and 1, and fractions were cut off, without an error."""
+    mask, ids = kind([False, True, False, True]), kind([1, 3])
+    for seeds in (mask, ids):
+        assert NeighborLoader(DATA, [1], seeds).input_data.node.tolist() == [1, 3]
+        loader = HGTLoader(typed(), [1], ('user', seeds))
+        assert loader.input_data.node.tolist() == [1, 3]
+        assert NeighborLoader(DATA, [1])(seeds).input_id.tolist() == [1, 3]
+    assert NeighborLoader(DATA, [1], range(1, 3)).input_data.node.tolist() == [1, 2]
+    with pytest.raises(ValueError, match="'input_nodes' must have whole numbers, ids of nodes"):
+        NeighborLoader(DATA, [1], kind([0.5, 1.5]))
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,8 @@ def test_arguments_that_are_refused():
             HGTLoader(data, numbers, 'user')
     with pytest.raises(ValueError, match="'num_samples' must not be negative"):
         HGTLoader(data, [-1], 'user')
+    with pytest.raises(ValueError, match="'input_time' must be None: HGTLoader draws edges of any"):
+        HGTLoader(data, [1], ('user', torch.tensor([1])), input_time=torch.tensor([5]))
     with pytest.raises(ValueError, match=r"'input_nodes' must hold ids from 0 to 11"):
         next(iter(HGTLoader(data, [1], ('user', torch.tensor([12])))))
 

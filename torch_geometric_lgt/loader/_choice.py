@@ -32,8 +32,8 @@ OPTIONS = (
 
 def checked_seeds(data: Any, input_nodes: Any) -> Any:
     r"""Checks that seed nodes have a node type if, and only if, the graph has node types, and that
-    they are ids or a mask. Returns them with lists and arrays as tensors, for PyG takes the bools
-    of an array for ids.
+    they are ids or a mask. Returns them with lists, tuples, arrays and columns of a table as
+    tensors, for PyG takes their bools for ids.
 
     Raises:
         ValueError: If the seeds of a graph without node types are a text, which PyG's loader would
@@ -81,7 +81,7 @@ def checked_index(index: Any, num_inputs: int) -> Any:
 
 
 def _ids_or_mask(seeds: Any, num_nodes: int | None, argument: str = 'input_nodes') -> Any:
-    if isinstance(seeds, (list, np.ndarray)):
+    if hasattr(seeds, '__len__') and not isinstance(seeds, Tensor):
         array = np.asarray(seeds)
         if array.size > 0 and array.dtype.kind not in 'biu':
             raise ValueError(

@@ -31,7 +31,8 @@ class HGTLoader(SeedLoader, NodeLoader):
 
     Raises:
         ValueError: If :obj:`data` is not a :class:`HeteroData`, or :obj:`num_samples` lacks a node
-            type, has lists of different lengths, or a negative number. If a seed node does not
+            type, has lists of different lengths, or a negative number. If there are times of seed
+            nodes (:obj:`input_time`), which the sampling does not read. If a seed node does not
             exist, or :obj:`transform` reorders or drops the seed nodes of a batch. If edges are
             neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
             :obj:`adj_t`, or those two list them in different orders. If features are sparse in
@@ -60,6 +61,11 @@ class HGTLoader(SeedLoader, NodeLoader):
     ) -> None:
         workers = kwargs.get('num_workers', 0) > 0
         kwargs.pop('is_sorted', None)
+        if kwargs.get('input_time') is not None:
+            raise ValueError(
+                "'input_time' must be None: HGTLoader draws edges of any time (got times of seed "
+                'nodes); use NeighborLoader with time_attr'
+            )
         sampler = HGTSampler(data, num_samples, workers)
         input_nodes = checked_seeds(data, input_nodes)
         check_layouts(data, kwargs)
