@@ -310,6 +310,20 @@ def test_multihead_attention(data):
         plot_latent_structure(model, data, batch=batch)
 
 
+def test_graphs_of_a_batch_do_not_attend_to_each_other(data):
+    """Without the batch vector the model was drawn on one graph, without an error."""
+    model, data.batch = SGFormer(6, 8, 2, norm='row'), torch.arange(40) // 20
+    data.edge_index = data.edge_index[:, data.batch[data.edge_index].diff(dim=0)[0] == 0]
+    with pytest.raises(ValueError, match=r"'data' must be one graph \(got a batch of several in"):
+        plot_latent_structure(model, data)
+    drawn_batch = plot_latent_structure(model, data, batch=data.batch, num_rows=40)[1]
+    assert drawn_batch['components with learned edges'] >= 2
+    given = plot_latent_structure(model, data, args=(data.x, data.edge_index, data.batch))[1]
+    assert given['components with learned edges'] >= 2
+    del data.batch
+    assert plot_latent_structure(model, data)[1]['components'] == drawn_batch['components']
+
+
 def test_without_matplotlib_the_extra_is_named(data, tmp_path, monkeypatch):
     real = builtins.__import__
 

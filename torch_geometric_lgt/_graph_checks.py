@@ -1,6 +1,7 @@
 from typing import Any
 
-from torch_geometric.data import HeteroData, TemporalData
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData, TemporalData
 
 
 def check_node_types(data: HeteroData) -> None:
@@ -18,6 +19,12 @@ def check_node_types(data: HeteroData) -> None:
                     f"'data' must know the number of nodes of {kind!r} (got None); set "
                     f'data[{kind!r}].num_nodes'
                 )
+
+
+def has_several_graphs(data: Data) -> bool:
+    r"""Tells whether :obj:`data` is a batch of several graphs, by its batch vector."""
+    batch = data.get('batch')
+    return isinstance(batch, Tensor) and bool((batch != batch[:1]).any())
 
 
 def graph_of_events(data: Any) -> str:

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch_geometric.data import Data
 
+from torch_geometric_lgt._graph_checks import has_several_graphs
+
 
 class Structure(NamedTuple):
     r"""Stores the attention of a layer on a labelled graph, on the CPU.
@@ -86,6 +88,15 @@ def labelled_graph(data: Data, needs_x: bool) -> tuple[Tensor, Tensor]:
             f'where there is none (got {got}{lowest})'
         )
     return edges, y.reshape(-1)
+
+
+def check_one_graph(data: Data) -> None:
+    r"""Raises a ValueError if :obj:`data` is a batch of several graphs."""
+    if has_several_graphs(data):
+        raise ValueError(
+            "'data' must be one graph (got a batch of several in 'batch'); pass "
+            'batch=data.batch to the model, too, or draw a graph of to_data_list()'
+        )
 
 
 def projection(hidden: Tensor) -> np.ndarray:

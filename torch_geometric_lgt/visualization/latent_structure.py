@@ -20,7 +20,12 @@ from torch_geometric_lgt.visualization._panels import (
     draw_nodes,
     draw_received,
 )
-from torch_geometric_lgt.visualization._structure import Structure, labelled_graph, projection
+from torch_geometric_lgt.visualization._structure import (
+    Structure,
+    check_one_graph,
+    labelled_graph,
+    projection,
+)
 from torch_geometric_lgt.visualization._weights import class_mass, mean_weight, strongest
 
 if TYPE_CHECKING:
@@ -85,7 +90,8 @@ def plot_latent_structure(
         ImportError: If matplotlib is not installed.
         TypeError: If :obj:`data` is no graph of one type.
         ValueError: If :obj:`path` does not end in ``.png``. If :obj:`x`, :obj:`edge_index` or
-            :obj:`y` is missing, a label is neither a class nor -1, or no node has a label. If the
+            :obj:`y` is missing, a label is neither a class nor -1, or no node has a label. If
+            :obj:`data` is a batch of several graphs, whose vector the model does not get. If the
             model has no attention layer of this package, the layer does not exist or has other
             nodes than the data, or a number is out of range. If the attention or the outputs are
             not finite.
@@ -109,7 +115,10 @@ def plot_latent_structure(
     check_whole('num_edges', num_edges, 0)
     edges, y = labelled_graph(data, needs_x=args is None)
     num_nodes = y.numel()
-    args = (data.x, edges) if args is None else args
+    if args is None:
+        if 'batch' not in kwargs:
+            check_one_graph(data)
+        args = data.x, edges
     with recorded_calls(model, args, kwargs) as (calls, output):
         if not -len(calls) <= layer < len(calls):
             raise ValueError(f"'layer' must be one of {len(calls)} (got {layer})")

@@ -18,6 +18,7 @@ from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.utils import scatter
 from tqdm import tqdm
 
+from torch_geometric_lgt._graph_checks import has_several_graphs
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import widest_dtype
@@ -154,8 +155,7 @@ class Stream:
     def check_one_graph(self) -> None:
         r"""Raises a ValueError if the data are a batch of several graphs: a state has no sums of
         single graphs."""
-        batch = self.store.get('batch') if isinstance(self.store, Data) else None
-        if isinstance(batch, Tensor) and bool((batch != batch[:1]).any()):
+        if isinstance(self.store, Data) and has_several_graphs(self.store):
             raise ValueError(
                 "'loader' must be of one graph (got a batch of several in 'batch'); make a loader "
                 "for each graph of to_data_list(), or delete 'batch' if the nodes of all graphs "
