@@ -184,6 +184,19 @@ def test_gumbel_samples_in_training(samples):
     )
 
 
+@pytest.mark.parametrize('samples', [1, 3])
+@pytest.mark.parametrize('is_training', [False, True])
+def test_a_state_of_the_other_mode_is_refused(is_training, samples):
+    """With one sample it was read without an error, though noise and temperature differ."""
+    conv, x = KernelAttentionConv(6, 8, num_gumbel_samples=samples), torch.randn(5, 6)
+    state = conv.train(is_training).attention_state(x)
+    assert conv(x, state=state).shape == (5, 8)
+    read, built = ('evaluation', 'training') if is_training else ('training', 'evaluation')
+    message = rf"^'state' must be built in {read}, the mode of the layer \(got one of {built}\)"
+    with pytest.raises(ValueError, match=message):
+        conv.train(not is_training)(x, state=state)
+
+
 def test_noise_is_finite_where_an_exponential_number_is_0(monkeypatch):
     monkeypatch.setattr(torch.Tensor, 'exponential_', torch.Tensor.zero_)
     noise = KernelAttentionConv(6, 8, num_gumbel_samples=2).key_noise(torch.randn(3, 6))

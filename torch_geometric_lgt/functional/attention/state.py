@@ -83,7 +83,7 @@ class AttentionState:
     """
 
     num_left_out: int | None = None  # set by AttentionMemory.without
-    has_noise: bool | None = None  # set by AttentionMemory
+    has_noise: bool | None = None  # set by layers with samples and AttentionMemory
 
     def __init__(
         self,

@@ -41,6 +41,20 @@ def check_mergeable(
         )
 
 
+def check_mode(
+    name: str, state: 'AttentionState', draws_noise: bool, of: str = '', fix: str = ''
+) -> None:
+    r"""Raises a ValueError, which calls the states by :obj:`name` and ends in :obj:`fix`, if only
+    one of the keys of :obj:`state` and those of the layer have NodeFormer's noise. The text
+    :obj:`of` says in the message of what the states are."""
+    if state.has_noise not in (None, draws_noise):
+        built, read = ('training', 'evaluation') if state.has_noise else ('evaluation', 'training')
+        raise ValueError(
+            f"'{name}' must be {of}built in {read}, the mode of the layer (got one of {built}): "
+            f'noise and temperature of the keys differ{fix}'
+        )
+
+
 def check_readable(state: 'AttentionState', queries: KernelInput, nodes: Segments) -> None:
     r"""Raises a ValueError unless the queries fit the state in sizes, dtype and device."""
     check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))

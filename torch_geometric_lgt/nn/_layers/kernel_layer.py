@@ -13,6 +13,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.kernel import attend, folded, node_pair
 from torch_geometric_lgt.functional.attention.scores import attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state, read_state
+from torch_geometric_lgt.functional.attention.state_checks import check_mode
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     LinearInput,
@@ -215,9 +216,10 @@ class KernelLayer(AttentionLayer):
         noise: Tensor | None,
         position: Tensor | None = None,
     ) -> AttentionState:
-        return build_state(
-            self._keys(self._key_input(x, position), mask, noise), self._value_input(x), nodes
-        )
+        keys = self._keys(self._key_input(x, position), mask, noise)
+        state = build_state(keys, self._value_input(x), nodes)
+        state.has_noise = noise is not None
+        return state
 
     def _attend(
         self,
@@ -250,6 +252,7 @@ class KernelLayer(AttentionLayer):
         queries = self._queries(self._key_input(x_dst, p_dst), masks[1], self._sampling)
         if state is not None:
             targets = self._targets(state, x_src, x_dst, batch, batch_size)
+            check_mode('state', state, self._sampling)
             return read_state(state, queries, targets).to(x_dst.dtype)
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)

@@ -240,12 +240,13 @@ class KernelAttentionConv(KernelLayer):
                 of those of sources and targets. (default: :obj:`None`)
 
         Raises:
-            ValueError: If a shape, dtype or device does not fit the layer. If
-                :obj:`relational_order` is positive and edges are missing, or their list does not
-                have :obj:`relational_order` entries. If edges have weights, or :obj:`degree` is
-                given with ``relational_input='value'``, and :obj:`relational_order` is above 1. If
-                :obj:`position` is missing in a layer with :obj:`position_channels`, or given to
-                another one.
+            ValueError: If a shape, dtype or device does not fit the layer. If :obj:`state` was
+                built in training and the layer is in evaluation, or the other way round, and the
+                layer has :obj:`num_gumbel_samples`. If :obj:`relational_order` is positive and
+                edges are missing, or their list does not have :obj:`relational_order` entries. If
+                edges have weights, or :obj:`degree` is given with ``relational_input='value'``, and
+                :obj:`relational_order` is above 1. If :obj:`position` is missing in a layer with
+                :obj:`position_channels`, or given to another one.
         """
         batch_size = count_graphs(batch, batch_size, state)
         check_edge_index(edge_index)

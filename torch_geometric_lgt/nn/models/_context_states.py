@@ -7,7 +7,11 @@ from torch import Tensor
 
 from torch_geometric_lgt._arguments import is_whole
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.attention.state_checks import check_mergeable, check_states
+from torch_geometric_lgt.functional.attention.state_checks import (
+    check_mergeable,
+    check_mode,
+    check_states,
+)
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
 
 
@@ -48,7 +52,9 @@ def check_context(context: GraphContext, num_nodes: int, attentions: Sequence[An
         if group is None:
             _check_left_out(states[0].num_left_out, num_nodes if num_keys is None else num_keys)
         for attention, state in zip(attentions, states, strict=True):
-            _check_mode(attention, state)
+            draws_noise = attention.training and getattr(attention, 'num_gumbel_samples', 0) > 0
+            fix = '; call attention_memory again in this mode'
+            check_mode('states', state, draws_noise, 'of a memory that was ', fix)
     if group is not None and context.batch is not None and context.batch_size is None:
         raise ValueError(
             "'batch_size' must be given with 'batch' and 'process_group': each process has a "
@@ -62,22 +68,6 @@ def _check_left_out(num_left_out: int | None, num_keys: int) -> None:
         raise ValueError(
             f"'num_keys' must be {num_left_out}, the number of nodes that 'states' leave "
             f"out, the first rows of 'x' (got {num_keys}): every other node is in 'states'"
-        )
-
-
-def _check_mode(attention: Any, state: AttentionState) -> None:
-    r"""Checks that the keys of a memory have noise if those of the layer :obj:`attention` have it.
-
-    Raises:
-        ValueError: If only one of them has noise.
-    """
-    draws_noise = attention.training and getattr(attention, 'num_gumbel_samples', 0) > 0
-    if state.has_noise not in (None, draws_noise):
-        built, read = ('training', 'evaluation') if state.has_noise else ('evaluation', 'training')
-        raise ValueError(
-            f"'states' must be of a memory that was built in {read}, the mode of the model (got "
-            f'one of {built}): noise and temperature of the keys differ; call attention_memory '
-            'again in this mode'
         )
 
 
