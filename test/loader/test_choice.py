@@ -62,6 +62,23 @@ def test_seeds_in_any_sequence(kind):
         NeighborLoader(DATA, [1], kind([0.5, 1.5]))
 
 
+@pytest.mark.parametrize('dtype', [torch.uint8, torch.long])
+def test_masks_of_numbers(dtype):
+    """They were the ids 0 and 1, again and again."""
+    mask = torch.tensor([0, 1, 0, 1], dtype=dtype)
+    message = r"'input_nodes' must hold ids .* \(got a 0 or 1 for each of 4 nodes in torch\..*bool"
+    for seeds in (mask, mask.numpy()):
+        with pytest.raises(ValueError, match=message):
+            NeighborLoader(DATA, [1], seeds)
+        with pytest.raises(ValueError, match=message):
+            HGTLoader(typed(), [1], ('user', seeds))
+    with pytest.raises(ValueError, match="'index' must hold ids of nodes or be a mask of bools"):
+        NeighborLoader(DATA, [1])(mask)
+    assert NeighborLoader(DATA, [1], mask[:3]).input_data.node.tolist() == [0, 1, 0]
+    two = Data(x=torch.eye(2), edge_index=EDGES[:, :1])
+    assert NeighborLoader(two, [1], torch.tensor([1, 0])).input_data.node.tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(
     ('links', 'labels', 'message'),
     [

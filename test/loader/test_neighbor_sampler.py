@@ -498,8 +498,10 @@ def test_transforms_of_a_graph_with_ids_of_its_own():
 def test_arguments_have_the_order_of_the_sampler_of_pyg():
     sampler = NeighborSampler(graph(), [2], 'induced', True)
     assert (sampler.subgraph_type, sampler.replace) == (SubgraphType.induced, True)
-    with pytest.raises(ValueError, match=r"'replace' must be a boolean \(got 'induced'\)"):
+    with pytest.raises(ValueError, match=r"'replace' must be True or False \(got 'induced'\)"):
         NeighborSampler(graph(), [2], 'directional', 'induced')
+    with pytest.raises(ValueError, match=r"'disjoint' must be True or False \(got 'False'\)"):
+        NeighborLoader(graph(), [2], disjoint='False')
 
 
 def test_nodes_of_several_graphs_keep_their_graph_under_another_name():

@@ -17,7 +17,7 @@ from torch_geometric.sampler import (
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
-from torch_geometric_lgt._arguments import check_choice, check_counts, check_ids
+from torch_geometric_lgt._arguments import check_choice, check_counts, check_flags, check_ids
 from torch_geometric_lgt.loader._draws import drawn_generator
 from torch_geometric_lgt.loader._edge_order import (
     SINGLE_EDGE_TYPE,
@@ -138,8 +138,7 @@ class NeighborSampler(BaseSampler):
         *,
         share_memory: bool = False,
     ) -> None:
-        if not isinstance(replace, bool):
-            raise ValueError(f"'replace' must be a boolean (got {replace!r})")
+        check_flags(replace=replace, disjoint=disjoint)
         data = pair_of_stores(data)
         self.replace, self.subgraph_type = replace, checked_subgraph_type(subgraph_type)
         self.is_temporal, self.last = time_attr is not None, temporal_strategy == 'last'
