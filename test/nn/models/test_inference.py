@@ -369,6 +369,11 @@ def test_raises(tmp_path):
         model.inference(NeighborLoader(data, [4], batch_size=9))
     with pytest.raises(ValueError, match="'x' must be dense to be read in parts"):
         model.inference(loader(Data(x=data.x.to_sparse_coo(), edge_index=data.edge_index)))
+    for rows in (N - 1, N + 1):  # further rows were left out without an error
+        other_size = Data(x=torch.randn(rows, 5), edge_index=data.edge_index, num_nodes=N)
+        message = rf"'x' must have a row for each of {N} nodes of the data \(got {rows}\); set"
+        with pytest.raises(ValueError, match=message):
+            model.inference(loader(other_size))
     with pytest.raises(ValueError, match="with the attribute 'x'"):
         model.inference(loader(Data(edge_index=data.edge_index, num_nodes=N)))
     model.inference(loader(data), tmp_path)

@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.data import Data, HeteroData
 
 from torch_geometric_lgt.functional.ranking import History
+from torch_geometric_lgt.loader import LinkNeighborLoader
 from torch_geometric_lgt.nn import MGFormer, NodeFormer
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.transforms import SVDEncoding
@@ -155,6 +156,20 @@ def test_scores_and_recommendations():
     assert model.link_pred_loss(torch.zeros(2), torch.tensor([0, 1])).item() == pytest.approx(
         0.693147, abs=1e-6
     )
+
+
+def test_labels_that_a_loader_has_counted_up_are_refused():
+    """PyG's loader adds 1 to the labels where it draws negative pairs; the loss fell below 0."""
+    data = Data(edge_index=EDGES, num_nodes=USERS + ITEMS)
+    labels = torch.arange(EDGES.size(1)) % 2
+    loader = LinkNeighborLoader(
+        data, [-1], EDGES, edge_label=labels, neg_sampling='binary', batch_size=4
+    )
+    label, model = next(iter(loader)).edge_label, MGFormer(USERS, ITEMS)
+    assert label.unique().tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match=r"'edge_label' must be from 0 to 1 \(got 0 to 2\)"):
+        model.link_pred_loss(torch.zeros(len(label)), label)
+    assert model.link_pred_loss(torch.zeros(2), torch.tensor([0.25, 1])).item() > 0
 
 
 def dense_ranking(model, rule, exclude=None, dtype=torch.float64):

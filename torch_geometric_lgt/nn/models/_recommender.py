@@ -225,7 +225,16 @@ class Recommender(Module):
         r"""Computes the binary cross entropy of scores :obj:`pred` ``[P]`` (logits, before the
         sigmoid) and labels :obj:`edge_label` ``[P]``, averaged over the pairs.
 
-        Other keywords go to :meth:`~torch.nn.functional.binary_cross_entropy_with_logits`."""
+        Other keywords go to :meth:`~torch.nn.functional.binary_cross_entropy_with_logits`.
+
+        Raises:
+            ValueError: If a label is not from 0 to 1.
+        """
+        if may_read_values() and bool(((edge_label < 0) | (edge_label > 1)).any()):
+            raise ValueError(
+                f"'edge_label' must be from 0 to 1 (got {edge_label.min()} to {edge_label.max()}); "
+                "PyG's loaders add 1 to labels where they draw negative pairs, whose label is 0"
+            )
         return binary_cross_entropy_with_logits(pred, edge_label.to(pred.dtype), **kwargs)
 
     def recommendation_loss(

@@ -172,7 +172,8 @@ class Stream:
         tensor of ids :obj:`nodes` ``[n]``.
 
         Raises:
-            ValueError: If the graph has no such attribute, or the attribute is sparse.
+            ValueError: If the graph has no such attribute, or the attribute is sparse. If it has
+                another number of rows than the graph has nodes.
         """
         if not self.has(name):
             raise ValueError(
@@ -184,6 +185,11 @@ class Stream:
                 raise ValueError(
                     f'{name!r} must be dense to be read in parts (got {value.layout}); use '
                     'to_dense()'
+                )
+            if value.size(0) != self.num_nodes:
+                raise ValueError(
+                    f'{name!r} must have a row for each of {self.num_nodes} nodes of the data (got '
+                    f"{value.size(0)}); set its 'num_nodes' and {name!r} to one number"
                 )
             return node_rows(value, nodes)
         index = _ids(nodes) if isinstance(nodes, slice) else nodes
