@@ -312,6 +312,10 @@ class GraphTransformer(LayerwiseModel):
         r"""Computes the scores of all nodes ``[N, F_out]``, edges ``[E, F_out]`` or graphs
         ``[B, F_out]``.
 
+        Features, weights and scores of edges are in the order of :obj:`edge_index`, which
+        :class:`~torch_geometric_lgt.functional.SortedEdges` keep. For a sparse matrix they are in
+        the order of its rows: by target, then by source.
+
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
             edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, or a sparse matrix
