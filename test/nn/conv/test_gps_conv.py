@@ -239,6 +239,7 @@ def test_reset_gives_the_parameters_of_a_new_layer():
         ),
         (r"'conv' must be a layer, such as .* \(got 'GCNConv'\)", {'conv': 'GCNConv'}),
         ("'conv' must be a layer, such as", {'conv': pyg.GCNConv}),
+        (r"'conv' must take edges as its .* \(got MLP, which takes", {'conv': pyg.MLP([8, 8])}),
         ("'conv' and 'attn_type' must not both be None", {'conv': None, 'attn_type': None}),
         ("'attn_type' must take 'batch'", {'attn_type': JaccardSubtractorConv(8, 8)}),
         (

@@ -9,6 +9,7 @@ from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import (
     GAT,
     GCN,
+    MLP,
     BatchNorm,
     DiffGroupNorm,
     GCNConv,
@@ -228,6 +229,7 @@ def test_independent_of_the_batch_where_the_model_of_pyg_is_not():
         ({'gnn_num_layers': 0}, "'gnn_num_layers' must be at least 1"),
         ({'gnn_dropout': 1.5}, r"^'gnn_dropout' must be at least 0 and below 1 \(got 1\.5\)$"),
         ({'gnn': 'GCN'}, r"'gnn' must be a network, such as GCN\(4, .* or None .* \(got 'GCN'\)$"),
+        ({'gnn': MLP([4, 4])}, r"'gnn' must take edges as its second argument \(got MLP, which ta"),
         ({'gnn': GCN, 'gnn_input': 'input'}, r"'gnn' must be a network, such as GCN\(6, .*GCN"),
     ],
 )

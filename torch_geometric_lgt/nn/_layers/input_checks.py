@@ -300,6 +300,16 @@ def forward_arguments(layer: torch.nn.Module) -> Mapping[str, inspect.Parameter]
     return inspect.signature(original.forward).parameters
 
 
+def check_takes_edges(name: str, layer: torch.nn.Module) -> None:
+    r"""Raises a ValueError, which starts with the argument :obj:`name`, if :meth:`forward` of
+    :obj:`layer` would take edges for a batch vector."""
+    if [*forward_arguments(layer)][1:2] == ['batch']:
+        raise ValueError(
+            f"'{name}' must take edges as its second argument (got {type(layer).__name__}, which "
+            'takes a batch vector there); put it into a module that takes both'
+        )
+
+
 def check_batch_arguments(name: str, layer: torch.nn.Module) -> None:
     r"""Raises a ValueError, which starts with the argument :obj:`name`, unless :meth:`forward` of
     :obj:`layer` takes :obj:`batch` and :obj:`batch_size`."""

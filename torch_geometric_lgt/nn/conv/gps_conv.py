@@ -17,6 +17,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_heads,
     check_output,
     check_sizes,
+    check_takes_edges,
     forward_arguments,
     require_edges,
 )
@@ -122,6 +123,8 @@ class GPSConv(PyGGPSConv):
                 "'conv' must be a layer, such as GCNConv(channels, channels), or None (got "
                 f'{conv!r})'
             )
+        if conv is not None:
+            check_takes_edges('conv', conv)
         if conv is None and attn_type is None:
             raise ValueError("'conv' and 'attn_type' must not both be None (got None twice)")
         if isinstance(attn_type, str) and attn_type != 'mean':

@@ -18,6 +18,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_output,
     check_rates,
     check_sizes,
+    check_takes_edges,
     require_edges,
 )
 from torch_geometric_lgt.nn.conv import SGFormerConv
@@ -196,6 +197,8 @@ class SGFormer(Backbone):
                 f"'gnn' must be a network, such as GCN({width}, {hidden_channels}, 2, "
                 f'normalize=False), or None for the default one (got {gnn!r})'
             )
+        if gnn is not None:
+            check_takes_edges('gnn', gnn)
         if gnn is None:
             check_sizes(gnn_num_layers=gnn_num_layers)
             rate = dropout if gnn_dropout is None else gnn_dropout
