@@ -120,6 +120,9 @@ def test_features_that_take_no_columns():
                 ),
             ):
                 transform(Data(x=x, edge_index=EDGES))
+    message = r"'x' must have a row for each of 6 nodes of the data \(got 4\); correct 'x' or"
+    with pytest.raises(ValueError, match=message):
+        NodeDegree(None)(Data(x=torch.eye(4), edge_index=EDGES, num_nodes=6))
     whole = NodeDegree(None)(Data(x=torch.arange(4)[:, None], edge_index=EDGES)).x
     assert whole.tolist() == [[0, 1], [1, 2], [2, 2], [3, 1]]
 

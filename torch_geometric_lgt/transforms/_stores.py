@@ -275,8 +275,8 @@ def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> N
     :meth:`torch_geometric.transforms.add_positional_encoding.add_node_attr` does the same.
 
     Raises:
-        ValueError: If :obj:`x` is sparse or has more than two dimensions, or its dtype cannot hold
-            the values.
+        ValueError: If :obj:`x` is sparse, has more than two dimensions or other rows than there are
+            nodes, or its dtype cannot hold the values.
     """
     if attr_name is not None:
         store[attr_name] = value
@@ -297,6 +297,11 @@ def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> N
         raise ValueError(
             "'x' must be dense, of at most two dimensions and of a dtype that holds "
             f"{value.dtype} to append columns (got {form}); set 'attr_name'"
+        )
+    if x.size(0) != value.size(0):
+        raise ValueError(
+            f"'x' must have a row for each of {value.size(0)} nodes of the data (got {x.size(0)}); "
+            "correct 'x' or 'num_nodes'"
         )
     columns = value.to(x.device, x.dtype)
     restored = columns.to(value.device)
