@@ -3,13 +3,16 @@ import torch
 from definitions import jaccard_subtractor
 from gradients import assert_same_gradients, gradients, leaves_of
 from torch.utils.flop_counter import FlopCounterMode
+from torch_geometric.data import Data
 from torch_geometric.nn import TransformerConv
+from torch_geometric.transforms import ToUndirected
 from torch_geometric.utils import barabasi_albert_graph
 
 from torch_geometric_lgt.functional import jaccard
 from torch_geometric_lgt.nn import JaccardSubtractorConv
 from torch_geometric_lgt.nn._layers.linear_parts import linear_part
 from torch_geometric_lgt.testing._saved import SavedStorages
+from torch_geometric_lgt.transforms import JaccardScores
 
 DOUBLE = torch.float64
 KERNELS = [
@@ -433,3 +436,20 @@ def test_queries_of_one_branch_are_not_sliced(kernel):
     assert [branch.select(part) is part for branch in with_queries] == (
         [True] if len(with_queries) == 1 else [False, False]
     )
+
+
+def test_indices_that_are_none_are_refused():
+    """Weights of edges by position, as PyG's layers take them, and indices that ``ToUndirected``
+    has added up were read as Jaccard indices."""
+    x = torch.randn(5, 4)
+    pairs = torch.combinations(torch.arange(5)).t()  # of five nodes that are all neighbours
+    data = Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], 1))
+    layer = JaccardSubtractorConv(4, 8, heads=2)
+    merged = ToUndirected()(JaccardScores()(data))
+    assert merged.edge_jaccard.max() > 1
+    bad = ([1.5] * 20, [-0.5] * 20, [float('nan')] * 20)
+    calls = [(data.edge_index, torch.tensor(index)) for index in bad]
+    for edges, index in [*calls, (merged.edge_index, merged.edge_jaccard)]:
+        with pytest.raises(ValueError, match=r"^'edge_jaccard' must be from 0 to 1 \(got .* to .*"):
+            layer(x, edges, index)
+    assert layer(x, data.edge_index, torch.arange(20) / 19).shape == (5, 8)
