@@ -17,7 +17,7 @@ from torch_geometric_lgt.functional.neighbors.edge_attention import (
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.functional.tracing import may_read_values
+from torch_geometric_lgt.functional.tracing import is_transformed, may_read_values
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.nn.conv._branches import Branch
 
@@ -57,7 +57,8 @@ class BranchInputs:
 
 def check_jaccard(edge_jaccard: Tensor | None, num_edges: int) -> None:
     r"""Raises a ValueError unless :obj:`edge_jaccard` has an index from 0 to 1 for each of the
-    :obj:`num_edges` edges. Code that is compiled or captured is not checked for the range."""
+    :obj:`num_edges` edges. The range is not checked in code that is compiled, captured or
+    transformed by :mod:`torch.func`."""
     if edge_jaccard is None:
         raise ValueError(
             "'edge_jaccard' must be given for the Jaccard kernel; add it to the data with "
@@ -68,10 +69,12 @@ def check_jaccard(edge_jaccard: Tensor | None, num_edges: int) -> None:
             f"'edge_jaccard' must hold one index for each of {num_edges} edges (got "
             f'{tuple(edge_jaccard.shape)})'
         )
-    if may_read_values() and not bool(((edge_jaccard >= 0) & (edge_jaccard <= 1)).all()):
+    if num_edges == 0 or not may_read_values() or is_transformed((edge_jaccard,)):
+        return
+    least, most = map(float, edge_jaccard.detach().aminmax())  # in one pass
+    if not 0 <= least <= most <= 1:
         raise ValueError(
-            "'edge_jaccard' must be from 0 to 1 (got "
-            f'{float(edge_jaccard.min()):g} to {float(edge_jaccard.max()):g}); give weights of '
+            f"'edge_jaccard' must be from 0 to 1 (got {least:g} to {most:g}); give weights of "
             "edges as 'edge_weight', and apply JaccardScores after transforms that merge edges"
         )
 
