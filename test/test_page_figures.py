@@ -247,6 +247,18 @@ def test_the_rate_of_graphtransformer_on_communities():
     assert said in words('docs/benchmarks/many_graphs.rst')
 
 
+def test_epochs_of_graphtransformer_on_all_communities():
+    few, many = (
+        result('sbm', f'graphtransformer-cluster-{name}') for name in ('medium', 'medium-40-epochs')
+    )
+    metrics = few['metrics']['accuracy'], many['metrics']['accuracy']
+    first, second = (f'{100 * metric["mean"]:.1f}' for metric in metrics)
+    text = words('docs/attention.rst')
+    assert f'attention by position has {first} with {few["parameters"]:,} parameters' in text
+    best = many['metrics']['best_epoch']['mean']
+    assert f'``--epochs 40``) it has {second}, the {best:.0f}th is the best one' in text
+
+
 def minutes(task, name):
     """Returns the time of the trainings of a result that end when scores do not rise."""
     record = result(task, name)
