@@ -207,7 +207,7 @@ def test_nodes_that_receive_nothing_are_counted():
     weight = torch.tensor([[0.5, 0.5, 0.0, -0.1], [1.0, 0.0, 0.0, 0.0]])
     _panels.draw_received(axis, weight, torch.tensor([1.0, 2.0, 3.0, 4.0]))
     assert axis.lines[0].get_xydata().tolist() == [[1.0, 3.0], [2.0, 1.0]]
-    assert axis.get_title() == 'attention by degree (2 nodes get none)'
+    assert axis.get_title() == 'attention by degree\n(2 nodes get none)'
 
 
 def test_plot_of_a_report(data, tmp_path):
@@ -287,7 +287,7 @@ def test_attention_to_neighbours(data):
     assert structure['same class'] == pytest.approx(1)
     assert structure['components'] == structure['components with learned edges'] == 3
     assert panels[2].get_title().startswith('74 strongest edges: ')
-    assert panels[3].get_title() == 'attention by degree (1 nodes get none)'
+    assert panels[3].get_title() == 'attention by degree\n(1 node gets none)'
 
 
 def test_calls_over_other_nodes_are_named(data):

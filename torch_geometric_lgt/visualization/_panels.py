@@ -140,11 +140,9 @@ def draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
         axis.set_ylim(0, 1.1 * max(1.0, float(received.max())))
     _name_plainly(axis.xaxis, axis.yaxis)
     num_without = int((~receives).sum())
-    title = (
-        f'attention by degree ({num_without} nodes get none)'
-        if num_without
-        else 'attention by degree'
-    )
+    title = 'attention by degree'
+    if num_without > 0:  # a second line, because one would be wider than the panel
+        title += f'\n({num_without} {"nodes get" if num_without > 1 else "node gets"} none)'
     axis.set(title=title, xlabel='degree', ylabel='attention received / uniform')
     axis.legend(fontsize='small')
 
