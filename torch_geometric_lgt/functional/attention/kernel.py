@@ -143,9 +143,10 @@ def check_alike(q: Tensor, k: Tensor, v: Tensor, self_value: Tensor | None = Non
     device, and queries and keys the same heads and channels. A TypeError is raised if one is no
     tensor."""
     for name, other in (('k', k), ('v', v), ('self_value', self_value)):
-        if other is not None:
-            check_tensor(f"'{name}'", other)
-        if other is not None and (other.dtype, other.device) != (q.dtype, q.device):
+        if other is None:
+            continue
+        check_tensor(f"'{name}'", other)
+        if (other.dtype, other.device) != (q.dtype, q.device):
             raise ValueError(
                 f"'{name}' must be as 'q' of {q.dtype} on {q.device} (got {other.dtype} on "
                 f'{other.device}); use {name}.to(q)'

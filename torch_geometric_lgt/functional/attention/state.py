@@ -83,7 +83,7 @@ class AttentionState:
     """
 
     num_left_out: int | None = None  # set by AttentionMemory.without
-    has_noise: bool | None = None  # set by layers with samples and AttentionMemory
+    has_noise: bool | None = None  # set by layers with a feature map and AttentionMemory
 
     def __init__(
         self,
@@ -509,7 +509,7 @@ class AttentionState:
         return AttentionState(**tensors, rank=self.rank, samples=self.samples)
 
     def _marked(self, **changes: Tensor) -> 'AttentionState':
-        r"""Returns the result of :meth:`_replace` for the same nodes, with what an
+        r"""Returns the result of :meth:`_replace` for the same nodes, with what a layer or an
         :class:`~torch_geometric_lgt.nn.AttentionMemory` noted about them."""
         state = self._replace(**changes)
         state.num_left_out, state.has_noise = self.num_left_out, self.has_noise

@@ -52,8 +52,7 @@ def local_edges(
             f'normalize=False (got {gnn}, which counts the degrees of its input)'
         )
     edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
-    takes_weight = [*forward_arguments(gnn)][2:3] != ['batch']
-    if weight is not None and not (takes_weight and getattr(gnn, 'supports_edge_weight', True)):
+    if weight is not None and not takes_weights(gnn):
         raise ValueError(
             f"'gnn' must take weights of edges where there are some (got {gnn}, which "
             'drops them); use a GCN'
@@ -69,6 +68,12 @@ def local_edges(
     if is_list or is_csc or is_misread:
         return (edges,) if weight is None else (edges, weight.to(dtype))
     return (edge_index,)  # PyG's layers are faster with a sparse matrix than with a list
+
+
+def takes_weights(gnn: Any) -> bool:
+    r"""Tells whether the third argument of the network :obj:`gnn` is for weights of edges."""
+    third = [*forward_arguments(gnn)][2:3]
+    return third != ['batch'] and getattr(gnn, 'supports_edge_weight', True)
 
 
 def stream_local_branch(model: 'SGFormer', stream: Stream, x_0: Tensor) -> Tensor:
