@@ -67,7 +67,8 @@ KINDS: dict[str, Callable[[str], float]] = {
 
 # Data sets on which all models have 64 channels, so that they can be compared in a day of one core.
 NARROW = {
-    name: {'dim': 64, 'encoding': 64} for name in ('amazon-sports', 'amazon-toys', 'yelp-s3rec')
+    name: {'dim': 64, 'encoding': 64}
+    for name in ('amazon-cds', 'amazon-sports', 'amazon-toys', 'gowalla', 'yelp-s3rec')
 }
 
 # A small MGFormer with as many encoding channels as learned channels, which all studies share, and
