@@ -28,10 +28,10 @@ out = conv(x, batch=batch)
 out.shape
 
 # %%
-# The layer never forms an N x N matrix, so its time and memory grow with the number of nodes.
-# ``attention_scores`` returns the weights of chosen pairs of nodes. Row 0 of the pairs has the
-# sources, which are keys, and row 1 the targets, which are queries. In each head, the weights of
-# all nodes of a graph for one target sum to 1:
+# The layer never forms an N x N matrix, so its time and memory grow linearly with the number of
+# nodes. ``attention_scores`` returns the weights of chosen pairs of nodes. Row 0 of the pairs has
+# the sources, which are keys, and row 1 the targets, which are queries. In each head, the weights
+# of all nodes of a graph for one target sum to 1:
 pairs = torch.stack([torch.arange(50), torch.full((50,), 7)])  # from the first graph to node 7
 weights = conv.attention_scores(x, pairs, batch)  # [50, heads]
 torch.testing.assert_close(weights.sum(0), torch.ones(4))
@@ -48,8 +48,9 @@ state = first.merge(second)
 torch.testing.assert_close(conv(x, batch=batch, state=state), out)
 
 # %%
-# Three nodes that read this state attend to all nodes of both graphs. This is how
-# :doc:`large graphs <plot_large_graph>` and :doc:`several processes </processes>` work.
+# Three nodes that read this state attend to all nodes of their graphs, although only these three
+# are passed. This is how :doc:`large graphs <plot_large_graph>` and
+# :doc:`several processes </processes>` work.
 some = torch.tensor([0, 1, 99])
 torch.testing.assert_close(conv(x[some], batch=batch[some], state=state), out[some])
 
@@ -62,9 +63,9 @@ attention(out, degree=torch.randint(0, 20, (100,)), batch=batch).shape
 # A task that needs attention
 # ---------------------------
 #
-# Each graph has four communities, and one node of each community shows its label. Most nodes are
-# farther from their label than message passing of two hops can see. Laplacian encodings say where
-# a node is.
+# Each graph has four communities, and one node of each community shows its label. More than a third
+# of the other nodes are farther than two hops from that node, and message passing of two hops does
+# not reach it. Laplacian encodings say where a node is.
 import torch.nn.functional as F
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -149,8 +150,8 @@ axis.set(xlim=(0, 105), xlabel='accuracy on test graphs (%)')
 axis.spines[['top', 'right']].set_visible(False)
 
 # %%
-# The mean tells every node the same, so it does not help here. Attention does. The task was made to
-# need attention; on the nodes of one graph the gain is often small.
+# The mean is the same for every node of a graph, so it does not help here. Attention does. The task
+# was made to need attention; on the nodes of one graph attention often gains nothing.
 # :func:`~torch_geometric_lgt.diagnostics.attention_report` says what the layer does with its input:
 # :doc:`/attention` explains the columns.
 from torch_geometric_lgt.diagnostics import attention_report
