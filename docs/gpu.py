@@ -10,8 +10,8 @@ without a network, in at most 40 minutes. The same command goes on where an earl
 It writes into ``benchmark-results/gpu``; ``python -m benchmarks.gpu --output FOLDER`` chooses
 another folder, and ``--help`` lists the steps."""
 VERDICT = """Up to some 100,000 nodes, the time of a step is that of launching its GPU kernels.
-Attention between all nodes takes .8 to 2.0 times as long as its formula or PyG's layer there, and
-layers over edges .4 to 3.4 times. A batch with half of its nodes in one graph and the others in
+Attention between all nodes takes 0.8 to 2.0 times as long as its formula or PyG's layer there, and
+layers over edges 0.4 to 3.4 times. A batch with half of its nodes in one graph and the others in
 graphs of ten takes 3 to 5 times as long as one graph of all nodes, 8 times at a million nodes. At a
 million nodes, in single precision (LiteGT's layer has a softmax at its sampled nodes only, its peer
 at all nodes):"""

@@ -29,7 +29,7 @@ def percent(name):
 
 
 def short(value, digits=1):
-    return f'{value:.{digits}f}'.removeprefix('0')
+    return f'{value:.{digits}f}'
 
 
 # Of the authors' program, which has no result file.

@@ -8,8 +8,8 @@ from benchmarks.node_classification.settings import OPTIONS
 HEURISTIC = 'adamic-adar'
 ENCODERS = (GRAPH_TRANSFORMER, 'sgformer', 'difformer', 'nodeformer', 'gcn', 'gat', 'sage', 'mlp')
 TRAINING = {'epochs': 1000, 'patience': 10, 'every': 10, 'lr': 0.01, 'channels': 64}
-# With a rate of .01 two models hardly learn; with .001 the others are not better. In some trainings
-# of these models the scores rise after 100 epochs only.
+# With a rate of 0.01 two models hardly learn; with 0.001 the others are not better. In some
+# trainings of these models the scores rise after 100 epochs only.
 SLOW = {
     'difformer': {'lr': 0.001, 'patience': 50},
     'nodeformer': {'lr': 0.001, 'patience': 50},

@@ -36,7 +36,7 @@ def main() -> None:
         task = task._replace(
             split=random_split(task.data.num_nodes, (0.5, 0.25), torch.Generator().manual_seed(0))
         )
-    # NodeFormer's published weight, .01, is for a mean over edges, of which a node has 3 in such a
+    # NodeFormer's published weight, 0.01, is for a mean over edges, of which a node has 3 in such a
     # part.
     shared = {
         'lr': 1e-2,

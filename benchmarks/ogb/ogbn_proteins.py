@@ -33,8 +33,8 @@ def main() -> None:
     data = task.data
     data.x = scatter(data.edge_attr, data.edge_index[1], 0, data.num_nodes, 'mean')
     del data.edge_attr, data.node_species
-    # The published weight, .1, is for a mean over edges, of which a node has 46 in such a part; the
-    # weight here is for a mean over nodes.
+    # The published weight, 0.1, is for a mean over edges, of which a node has 46 in such a part;
+    # the weight here is for a mean over nodes.
     shared = {
         'hidden_channels': 64,
         'lr': 1e-2,

@@ -212,8 +212,8 @@ for axis in (left, right):
 #
 # #. the rank of ``SVDEncoding``, 8 to 256: powers of 2, then values around the best. No training;
 # #. the rule, ``'inner'`` and 0 to 1, in each epoch. No training either;
-# #. the weight of uniformity, .1 to 2;
-# #. the learning rate, .0003 to .01;
+# #. the weight of uniformity, 0.1 to 2;
+# #. the learning rate, 0.0003 to 0.01;
 # #. ``embedding_dim``, 16 to 256. The learned channels are noise at the start.
 #
 # Serve

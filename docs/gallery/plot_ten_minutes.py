@@ -85,7 +85,7 @@ def draw_graph():
     shown = torch.zeros(120, dtype=torch.long)
     shown[torch.arange(4) * 30] = torch.arange(4) + 1  # 0: no label
     data = encode(Data(x=F.one_hot(shown, 5).float(), edge_index=edge_index, y=y))
-    data.laplacian_pe *= 7  # entries of .6, not .09: chosen on validation graphs
+    data.laplacian_pe *= 7  # entries of 0.6, not 0.09: chosen on validation graphs
     return data
 
 
