@@ -589,6 +589,49 @@ def test_text_ids_are_any_words(tmp_path, files):
     assert (dataset.user_ids.tolist(), dataset.item_ids.tolist()) == (['-1', 'nan'], ['1.0', 'inf'])
 
 
+@pytest.mark.parametrize(
+    ('content', 'line'),
+    [
+        ('user item\n1 10\n1 2\n2 10\n', 'user item'),
+        ('userId itemId rating\n1 10 5\n2 5 3\n', 'userId itemId rating'),
+        ('user_id:token\titem_id:token\n1\t2\n', 'user_id:token item_id:token'),
+    ],
+)
+def test_headers_of_text_files_are_refused(tmp_path, content, line):
+    """The header was a user and items, and all ids became texts."""
+    message = rf"raw.txt' must have no header \(got the line '{line}'\); remove it where"
+    with pytest.raises(ValueError, match=message):
+        InteractionDataset(write(tmp_path / 'mine', raw_txt=content), 'mine')
+
+
+@pytest.mark.parametrize('content', ['idris 1 2\nmary 1\n', 'ida 1 2\n3 x\n', 'id 1\n'])
+def test_words_in_the_first_line_may_be_ids(tmp_path, content):
+    first, *_ = content.split()
+    dataset = InteractionDataset(write(tmp_path / 'mine', raw_txt=content), 'mine')
+    assert first in dataset.user_ids.tolist()
+
+
+@pytest.mark.parametrize('mark', [',', ';'])
+def test_marks_between_ids_of_text_files_are_refused(tmp_path, mark):
+    """Users were '1,' and '2,', and items of both forms."""
+    root = write(tmp_path / 'mine', raw_txt=f'1{mark} 10\n2{mark} 10{mark} 3\n')
+    with pytest.raises(ValueError, match=rf"must have white space between ids \(got '1{mark}'\)"):
+        InteractionDataset(root, 'mine')
+
+
+@pytest.mark.parametrize('name', ['val.csv', 'valid.tsv', 'Validation.txt', 'raw/dev.csv'])
+@pytest.mark.parametrize('split', [None, 'ratio'])
+def test_validation_files_of_other_names_are_refused(tmp_path, name, split):
+    """They were not read, and other pairs were drawn for validation."""
+    root = write(tmp_path / 'mine', train_txt='0 1 2 3\n', test_txt='0 5\n')
+    (root / 'mine' / 'raw').mkdir()
+    (root / 'mine' / name).write_text('user_id,item_id\n0,4\n')
+    with pytest.raises(ValueError, match=rf"must be called 'valid' with .*{name}', which is not"):
+        InteractionDataset(root, 'mine', split=split)
+    (root / 'mine' / 'valid.txt').write_text('0 4\n')
+    assert len(InteractionDataset(root, 'mine', split=split)) == 1
+
+
 @pytest.mark.parametrize('suffix', ['csv', 'parquet'])
 def test_a_column_that_occurs_twice_is_refused(tmp_path, suffix):
     root = write(tmp_path / 'mine', raw_csv='user_id,item_id,user_id\n1,2,3\n')

@@ -1,6 +1,7 @@
 # E interactions.
 import csv
 import gzip
+import re
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
@@ -10,10 +11,11 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from torch_geometric_lgt.datasets._interaction_ids import Column, Ids
+from torch_geometric_lgt.datasets._interaction_ids import WHOLE, Column, Ids
 from torch_geometric_lgt.datasets._interaction_times import time_order
 
 SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
+HEADER = re.compile('user|id', re.IGNORECASE)
 
 
 class Interactions(NamedTuple):
@@ -48,6 +50,22 @@ def find(folders: list[Path], name: str) -> Path | None:
     return paths[0] if paths else None
 
 
+def check_valid_name(folders: list[Path]) -> None:
+    r"""Checks that the :obj:`folders`, which have no validation file, have none with another name
+    or suffix, such as ``val.csv`` or ``valid.tsv``.
+
+    Raises:
+        ValueError: If they have one, which would not be read.
+    """
+    paths = (path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir()))
+    for path in paths:
+        if path.name.casefold().startswith(('val', 'dev')) and path.is_file():
+            raise ValueError(
+                f"the validation file must be called 'valid' with one of {', '.join(SUFFIXES)} "
+                f'(got {str(path)!r}, which is not read); rename it, or take it out of the folder'
+            )
+
+
 def other_files(folders: list[Path]) -> str:
     r"""Returns the part of a message that says which files the :obj:`folders` have under other
     names. It is empty if they have none."""
@@ -76,8 +94,8 @@ def read(path: Path, columns: Sequence[str]) -> Interactions:
     Raises:
         ValueError: If the file is damaged, a column is missing or repeated, or an id is empty. If a
             floating-point id is NaN, infinite or no whole number. If a row of a csv file has
-            another number of fields than its header, or repeats the header. If a text file should
-            have times.
+            another number of fields than its header, or repeats the header. If a text file has a
+            header above whole numbers, has commas between its ids, or should have times.
         ImportError: If the file is a parquet file and pyarrow is not installed.
     """
     if path.suffix == '.parquet':
@@ -101,6 +119,8 @@ def read(path: Path, columns: Sequence[str]) -> Interactions:
                 times += row[2:]
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f'{str(path)!r} is damaged ({error}); fetch or write it again') from error
+    if not is_csv:
+        _check_text(users, items, path)
     interactions = Interactions(users.ids(path), items.ids(path))
     if len(columns) == 2:
         return interactions
@@ -113,6 +133,31 @@ def _text_rows(file: TextIO) -> Iterator[tuple[int, tuple[str, str]]]:
     for number, line in enumerate(file, 1):
         user, *items = line.split() or ('',)
         yield from ((number, (user, item)) for item in items)
+
+
+def _check_text(users: Column, items: Column, path: Path) -> None:
+    r"""Checks that a text file has white space between its ids, and no header.
+
+    Raises:
+        ValueError: If each user ends in a comma or semicolon, or the first line has names of
+            columns, such as ``user_id``, and all other ids are whole numbers.
+    """
+    user_names, item_names = [*users.numbers], [*items.numbers]
+    if user_names and all(name.endswith((',', ';')) for name in user_names):
+        raise ValueError(
+            f'{str(path)!r} must have white space between ids (got {user_names[0]!r}); replace the '
+            'commas, or call a table with a header .csv'
+        )
+    if not user_names or not HEADER.search(user_names[0]):
+        return
+    in_first_line = max(items.number[: users.number.count(0)]) + 1
+    others = user_names[1:] + item_names[in_first_line:]
+    if others and all(map(WHOLE.fullmatch, others)):
+        raise ValueError(
+            f'{str(path)!r} must have no header (got the line '
+            f'{" ".join([user_names[0], *item_names[:in_first_line]])!r}); remove it where the '
+            "other lines are 'user item item ..', else write a csv file"
+        )
 
 
 def _csv_rows(

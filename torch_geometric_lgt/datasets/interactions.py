@@ -8,7 +8,12 @@ import torch
 from torch_geometric.data import HeteroData, InMemoryDataset
 
 from torch_geometric_lgt._arguments import check_choice, nearest_name
-from torch_geometric_lgt.datasets._interaction_files import find, other_files, read
+from torch_geometric_lgt.datasets._interaction_files import (
+    check_valid_name,
+    find,
+    other_files,
+    read,
+)
 from torch_geometric_lgt.datasets._interaction_ids import Ids
 from torch_geometric_lgt.datasets._sources import SOURCES, fetch, warn_of_others
 from torch_geometric_lgt.datasets._split import SPLITS, assign_splits, check_ratios, check_seed
@@ -72,7 +77,8 @@ class InteractionDataset(InMemoryDataset):
             (default: :obj:`None`)
 
     Raises:
-        ValueError: If an argument or a file is not as described, or a part has several files. If a
+        ValueError: If an argument or a file is not as described, or a part has several files. If
+            the validation file has another name, such as ``val.csv``, or a text file a header. If a
             pair is in two parts of the files' split, or two ids differ only by white space around
             them.
         FileNotFoundError: If the files are missing and :obj:`name` has no public source.
@@ -193,6 +199,8 @@ class InteractionDataset(InMemoryDataset):
                 "'split' = 'leave-one-out' needs the order of time, a file called raw (got "
                 f'{sorted(paths)})'
             )
+        if not {'raw', 'valid'} & set(names):
+            check_valid_name([Path(self.raw_dir).parent, Path(self.raw_dir)])
         warn_of_others(self.name, [paths[name] for name in names])
         files = {name: read(paths[name], self.columns) for name in names}
         user_ids, user = self._number('user', [file.user for file in files.values()])
