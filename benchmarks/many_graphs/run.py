@@ -26,6 +26,7 @@ from benchmarks.common.arguments import (
 )
 from benchmarks.common.attentions import ATTENTIONS, GRAPH_TRANSFORMER
 from benchmarks.common.figures import require_drawing
+from benchmarks.common.files import DataError
 from benchmarks.common.rates import Cosine, Plateau
 from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import data_from, source
@@ -125,8 +126,9 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
     if args.pictures:
         require_drawing()
     if not args.table:
-        read_results(args.output / task.name)
         pe_channels = training_config(args.preset, task.settings)['pe_channels']
+        check_attention(args, pe_channels)
+        read_results(args.output / task.name)
         graphs = PRESETS[args.preset]['graphs']
         with data_from(args.root, LAYOUT):
             splits = make_splits(task.dataset, arguments, graphs, pe_channels)
@@ -145,6 +147,27 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
             config |= {'options': options, 'precision': args.precision}
             run(task, model_name, splits, args, config)
     print(report(source(args, task.name), args.output / task.name, task.metric_name))
+
+
+def check_attention(args: argparse.Namespace, pe_channels: int) -> None:
+    r"""Checks that a network has the chosen attention, and that graphs have its encodings.
+
+    Raises:
+        DataError: If the attention is not the default and no network has it, or it reads encodings
+            that the graphs do not have.
+    """
+    if GRAPH_TRANSFORMER not in args.models:
+        if args.attention != 'positions':
+            raise DataError(
+                f'--attention {args.attention} is for {GRAPH_TRANSFORMER} (got --models '
+                f'{" ".join(args.models)}); add this network, or leave the option out'
+            )
+    elif args.attention == 'positions' and pe_channels == 0:
+        raise DataError(
+            f'--attention positions of {GRAPH_TRANSFORMER} reads Laplacian encodings, which the '
+            f'graphs of --preset {args.preset} do not have; choose another attention, or --models '
+            'without this network'
+        )
 
 
 def training_loss(model: torch.nn.Module, data: Data, level: str) -> Tensor:

@@ -121,8 +121,8 @@ def make_plans(parser: argparse.ArgumentParser, args: argparse.Namespace) -> lis
         variants_of = studies(args.model)
         if args.study not in variants_of:
             parser.error(unknown(args.study, variants_of, f'study of {args.model}'))
-        if args.set or args.variant:
-            parser.error('--study names its own variants: leave out --set and --variant')
+        if args.set or args.variant or args.neighbors is not None:
+            parser.error('--study names its own variants: leave out --set, --variant, --neighbors')
         same = Plan('', protocol, None, default)
         plans = [
             plan_variant(name, protocol, default, dict(change))

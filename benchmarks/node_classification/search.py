@@ -227,7 +227,7 @@ def run_trials(
         return model_input(graph, args.model, default | features, args.device)
 
     def objective(trial: 'optuna.Trial') -> float:
-        config = merged(default, space(trial, args.model))
+        config = merged(merged(default, space(trial, args.model)), parse_overrides(args.set))
         scores: list[float] = []
         data = graph_with(config['normalize_features'], config['laplacian_pe'])
         for number, seed in enumerate(args.seeds):
@@ -258,8 +258,8 @@ def command(args: argparse.Namespace, study: 'optuna.Study') -> str:
 
     best = space(optuna.trial.FixedTrial(study.best_params), args.model)
     fixed = parse_overrides(args.set)
-    options = fixed.pop('options', {}) | best.pop('options')
-    overrides = [f'{name}={_text(value)}' for name, value in (fixed | best).items()]
+    options = best.pop('options') | fixed.pop('options', {})
+    overrides = [f'{name}={_text(value)}' for name, value in (best | fixed).items()]
     overrides += [f'options.{name}={_text(value)}' for name, value in options.items()]
     root = '' if args.root == 'data' else f' --root {shlex.quote(args.root)}'
     protocol = f' --protocol {args.protocol}' if args.protocol else ''

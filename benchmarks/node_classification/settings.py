@@ -309,6 +309,11 @@ def check_settings(config: dict[str, Any], model: str) -> None:
             f"'local_epochs' must be less than 'epochs', {config['epochs']} (got "
             f'{config["local_epochs"]})'
         )
+    if config['edge_loss_weight'] > 0 and model != 'nodeformer':
+        raise ValueError(
+            "'edge_loss_weight' is a setting of nodeformer (got "
+            f'{config["edge_loss_weight"]!r} for {model})'
+        )
     if config['attention_weight_decay'] is not None and model != 'sgformer':
         raise ValueError(
             "'attention_weight_decay' is a setting of sgformer (got "

@@ -34,6 +34,7 @@ from benchmarks.recommendation.settings import (
     KINDS,
     STUDIES,
     STUDY,
+    UNUSED,
     defaults,
     implied,
 )
@@ -115,6 +116,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     differing = {name: value for name, value in overrides.items() if value != default[name]}
     config = default | overrides
     check_sizes(parser, args.model, config)
+    check_effects(parser, config, overrides)
     return args, {args.variant or variant_name(differing): config}
 
 
@@ -132,6 +134,20 @@ def check_sizes(parser: argparse.ArgumentParser, model: str, config: dict[str, A
             parser.error('--layers must be at least 1 for --start kmeans (got 0)')
     if model == 'simgcl' and config['layers'] == 0:
         parser.error('--layers must be at least 1 for simgcl, whose noise follows a layer (got 0)')
+
+
+def check_effects(
+    parser: argparse.ArgumentParser, config: dict[str, Any], overrides: dict[str, Any]
+) -> None:
+    r"""Ends the program if an option of the user has no effect beside the others. The result would
+    have its name."""
+    for (name, value), unused in UNUSED.items():
+        for other in unused:
+            if config.get(name) == value and other in overrides:
+                parser.error(
+                    f'--{other.replace("_", "-")} has no effect with --{name} {value} (got '
+                    f'{overrides[other]}); leave it out'
+                )
 
 
 def format_defaults(name: str) -> str:

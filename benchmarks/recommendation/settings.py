@@ -54,6 +54,13 @@ IMPLIED: dict[tuple[str, str], dict[str, Any]] = {
     ('start', 'kmeans'): {'feature_map': 'learned'},
     **{('feature_map', name): {'num_features': 0} for name in ('elu', 'relu', 'focused')},
 }
+# Which options of MGFormer have no effect beside a value of another one, by (setting, value).
+UNUSED: dict[tuple[str, int], tuple[str, ...]] = {
+    ('encoding', 0): ('normalize', 'encoding_scale'),
+    ('layers', 0): (
+        *('heads', 'mask', 'feature_map', 'num_features', 'key_channels', 'residual', 'refresh'),
+    ),
+}
 # What each option takes that is neither a name nor true or false.
 KINDS: dict[str, Callable[[str], float]] = {
     **dict.fromkeys(('epochs', 'patience', 'every', 'batch_size', 'dim'), positive),

@@ -1,10 +1,12 @@
 import json
+import re
 import sys
 
 import pytest
 
-from benchmarks import sbm
+from benchmarks import sbm, tsp
 from benchmarks.common import training
+from benchmarks.common.files import DataError
 from benchmarks.many_graphs.models import network
 from benchmarks.many_graphs.run import variant_of
 from benchmarks.many_graphs.settings import PRESETS
@@ -93,6 +95,22 @@ def test_numbers_that_are_refused(option, number, monkeypatch, capsys):
         sbm.main()
     message = f"argument {option}: '{number}' must be an integer of at least 1"
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ('script', 'options', 'message'),
+    [
+        (sbm, '--models gt gcn --attention mean', '--attention mean is for graphtransformer (got'),
+        (tsp, '--models gt graphtransformer', '--attention positions of graphtransformer reads'),
+    ],
+)
+def test_attentions_that_no_network_or_graph_has(
+    script, options, message, run, monkeypatch, tmp_path
+):
+    """The first was ignored, the second failed after the graphs had been made."""
+    monkeypatch.setattr('benchmarks.many_graphs.run.make_splits', pytest.fail)
+    with pytest.raises(DataError, match=re.escape(message)):
+        run(monkeypatch, tmp_path, *options.split(), script=script)
 
 
 def test_reduced_layers_have_as_many_heads_as_divide_their_channels(run, monkeypatch, tmp_path):

@@ -23,9 +23,12 @@ def test_changes_of_the_configuration(capsys):
             "unknown study of sgformer 'temperature' (there are ablation, depth, attention, "
             'neighbors, wrong_edges, precision, '
         ): ['--study', 'temperature'],
-        '--study names its own variants: leave out --set and --variant': [
-            *('--study', 'depth', '--variant', 'mine')
-        ],
+        **{
+            f'--study names its own variants: leave out --set, --variant, --neighbors{end}': [
+                *('--study', 'depth', *options)
+            ]
+            for end, options in (('\n', ('--variant', 'mine')), ('', ('--neighbors', '0')))
+        },
         '--pictures is for nodeformer, difformer, sgformer': ['--model', 'gcn', '--pictures'],
     }
     for message, arguments in faults.items():
@@ -104,6 +107,14 @@ def test_faults_of_the_configuration_are_named(fault, script, monkeypatch, capsy
         ),
         ('mlp', 'options.heads=2', 'mlp does not take options.heads (there are channel_list, '),
         ('mlp', 'options.norm=nonsense', 'does not take options.norm=nonsense ('),
+        *(
+            (
+                model,
+                'edge_loss_weight=0.5',
+                f"'edge_loss_weight' is a setting of nodeformer (got 0.5 for {model})",
+            )
+            for model in ('sgformer', 'gcn')
+        ),
         (
             'gcn',
             'attention_weight_decay=0.1',

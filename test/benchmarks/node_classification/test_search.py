@@ -99,6 +99,25 @@ def test_search_keeps_what_is_given(write_graph, tmp_path, constants):
     )
 
 
+def test_search_keeps_what_a_trial_would_ask_for(write_graph, tmp_path, constants, monkeypatch):
+    """Trials with ``gnn=sage`` had the input of the hidden layer instead."""
+    write_graph(tmp_path / 'toy.npz')
+    constants(checkpoints=tmp_path / 'checkpoints')
+    prepare, inputs = search.prepare, []
+
+    def recorded(data, parts, model, config, *rest):
+        inputs.append(config['options']['gnn_input'])
+        return prepare(data, parts, model, config, *rest)
+
+    monkeypatch.setattr(search, 'prepare', recorded)
+    changes = ['epochs=1', 'options.gnn=sage', 'options.gnn_input=input']
+    args = search_arguments(tmp_path, 'sgformer', 1, changes)
+    study = search.search(args)
+    assert set(inputs) == {'input'}
+    _, (plan,) = node_classification.parse(search.command(args, study).split()[3:])
+    assert plan.config['options']['gnn_input'] == 'input'
+
+
 def test_search_reads_the_graph_with_wrong_edges(write_graph, tmp_path, constants, monkeypatch):
     """The trials had the right edges, and the command to measure their result had wrong ones."""
     write_graph(tmp_path / 'toy.npz')

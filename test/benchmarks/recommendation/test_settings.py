@@ -35,6 +35,10 @@ def test_variants_of_a_study_differ_in_one_respect_from_what_they_have_in_common
         ('--heads 2 --key-channels 5', '--heads must divide --key-channels (got 2 and 5)'),
         ('--model simgcl --layers 0', '--layers must be at least 1 for simgcl, whose noise'),
         ('--start kmeans --layers 0', '--layers must be at least 1 for --start kmeans (got 0)'),
+        ('--encoding 0 --encoding-scale 0.2', '--encoding-scale has no effect with --encoding 0'),
+        ('--encoding 0 --no-normalize', '--normalize has no effect with --encoding 0 (got False)'),
+        ('--layers 0 --mask none', '--mask has no effect with --layers 0 (got none); leave it out'),
+        ('--layers 0 --refresh 1', '--refresh has no effect with --layers 0 (got 1)'),
         ('--start kmeans --feature-map elu', '--feature-map must be learned with the other'),
     ],
 )
