@@ -124,6 +124,9 @@ def test_raises():
         NodePartitionLoader(graph(), 0)
     with pytest.raises(ValueError, match=r"'drop_last' must be False .* by equal_sizes=True"):
         NodePartitionLoader(graph(), 2, drop_last=True)
+    for name in ('shuffle', 'equal_sizes'):
+        with pytest.raises(ValueError, match=rf"'{name}' must be True or False \(got 'False'\)"):
+            NodePartitionLoader(graph(), 2, **{name: 'False'})
     with pytest.raises(ValueError, match="'persistent_workers' must be False"):
         NodePartitionLoader(graph(), 2, num_workers=1, persistent_workers=True)
     for nodes, match in (

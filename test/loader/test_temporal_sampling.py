@@ -330,6 +330,12 @@ def test_arguments_that_are_refused():
         NeighborLoader(data, [2], temporal_strategy='nonsense')
     with pytest.raises(ValueError, match=r"'temporal_strategy' must be .* \(got 'nonsense'\)"):
         LinkNeighborLoader(data, [2], temporal_strategy='nonsense')
+    for make in (NeighborLoader, LinkNeighborLoader, NeighborSampler):
+        with pytest.raises(ValueError, match="'time_attr' must name the times with temporal_strat"):
+            make(data, [2], temporal_strategy='last')
+    times = {'time_attr': 'node_time', 'input_time': torch.tensor([1.0, torch.nan])}
+    with pytest.raises(ValueError, match=r"'input_time' must be a time .* seed nodes \(got NaN"):
+        NeighborLoader(data, [2], torch.arange(2), **times)
     options = {'time_attr': 'node_time', 'weight_attr': 'edge_time', 'temporal_strategy': 'last'}
     with pytest.raises(
         ValueError, match="'weight_attr' must be None with temporal_strategy='last'"

@@ -12,13 +12,19 @@ from torch_geometric_lgt.loader._edge_order import SINGLE_NODE_TYPE
 STRATEGIES = ('uniform', 'last')
 
 
-def check_strategy(temporal_strategy: str) -> None:
-    r"""Checks the name of a strategy of temporal sampling.
+def check_strategy(temporal_strategy: str, time_attr: str | None) -> None:
+    r"""Checks the name of a strategy of temporal sampling, and that :obj:`time_attr` names times if
+    the strategy needs them.
 
     Raises:
-        ValueError: If the name is unknown.
+        ValueError: If the name is unknown, or the latest edges are to be drawn without times.
     """
     check_choice('temporal_strategy', temporal_strategy, STRATEGIES)
+    if temporal_strategy == 'last' and time_attr is None:
+        raise ValueError(
+            "'time_attr' must name the times with temporal_strategy='last', which draws the latest "
+            'edges (got None)'
+        )
 
 
 def check_times(argument: str, time: Tensor | None, num_seeds: int, seeds: str) -> None:
@@ -26,12 +32,17 @@ def check_times(argument: str, time: Tensor | None, num_seeds: int, seeds: str) 
     each of the :obj:`num_seeds` nodes or links, which the message calls :obj:`seeds`.
 
     Raises:
-        ValueError: If it has not.
+        ValueError: If it has not, or a time is NaN.
     """
     if time is not None and time.shape != (num_seeds,):
         raise ValueError(
             f"'{argument}' must have a time for each of {num_seeds} {seeds} (got shape "
             f'{tuple(time.shape)})'
+        )
+    if time is not None and bool(time.isnan().any()):
+        raise ValueError(
+            f"'{argument}' must be a time for each of the {seeds} (got NaN, up to which no edge is "
+            'drawn)'
         )
 
 

@@ -87,7 +87,8 @@ class NeighborSampler(BaseSampler):
         disjoint (bool, optional): If :obj:`True`, each seed has a separate subgraph, and the
             output's :obj:`batch` has the subgraph number of each node. (default: :obj:`False`)
         temporal_strategy (str, optional): Which of the edges up to the time of a seed are drawn:
-            :obj:`"uniform"` for any, or :obj:`"last"` for the latest. (default: :obj:`"uniform"`)
+            :obj:`"uniform"` for any, or :obj:`"last"` for the latest, which needs
+            :obj:`time_attr`. (default: :obj:`"uniform"`)
         time_attr (str, optional): Name of the times, an attribute of nodes ``[N]`` or of edges
             ``[E]``. In a graph with as many nodes as edges, PyG takes the attribute for a node
             attribute unless its name contains ``edge``. In a heterogeneous graph, edges without
@@ -107,8 +108,9 @@ class NeighborSampler(BaseSampler):
             :obj:`adj_t`, or those two list them in different orders. If
             :obj:`temporal_strategy` is unknown. If :obj:`time_attr` or :obj:`weight_attr` names no
             attribute of valid numbers, or is set for a pair of stores. If only some of the edges of
-            a graph store have a type, or one of its edge types has no size. If :obj:`time_attr` and
-            :obj:`weight_attr` are both set with ``temporal_strategy='last'``.
+            a graph store have a type, or one of its edge types has no size. If
+            ``temporal_strategy='last'`` is set without :obj:`time_attr`, or with
+            :obj:`weight_attr`.
 
     Example:
         >>> import torch
@@ -143,7 +145,7 @@ class NeighborSampler(BaseSampler):
         self.replace, self.subgraph_type = replace, checked_subgraph_type(subgraph_type)
         self.is_temporal, self.last = time_attr is not None, temporal_strategy == 'last'
         self.disjoint = disjoint or self.is_temporal
-        check_strategy(temporal_strategy)
+        check_strategy(temporal_strategy, time_attr)
         check_attributes(data, temporal_strategy, time_attr, weight_attr)
         self.sparse_types = check_edges(data) if isinstance(data, (Data, HeteroData)) else []
         self.graph_store = data[1] if isinstance(data, tuple) else None

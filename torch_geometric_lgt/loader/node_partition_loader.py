@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data
 from torch_geometric.loader.utils import filter_data
 
-from torch_geometric_lgt._arguments import check_ids, check_whole
+from torch_geometric_lgt._arguments import check_flags, check_ids, check_whole
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.loader._attributes import check_layouts
 from torch_geometric_lgt.loader._edge_order import check_store, sort_by_target
@@ -49,10 +49,10 @@ class NodePartitionLoader(DataLoader):
     Raises:
         ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, or
             :obj:`edge_index` and :obj:`adj_t` list the edges in different orders. If
-            :obj:`batch_size` is no positive whole number, or :obj:`input_nodes` are not distinct
-            nodes of the graph. If :obj:`drop_last` is set, or :obj:`persistent_workers`, because
-            workers receive the partition when they start. If features are sparse in another layout
-            than COO, or in COO with workers.
+            :obj:`batch_size` is no positive whole number, :obj:`shuffle` or :obj:`equal_sizes` no
+            boolean, or :obj:`input_nodes` are not distinct nodes of the graph. If :obj:`drop_last`
+            is set, or :obj:`persistent_workers`, because workers receive the partition when they
+            start. If features are sparse in another layout than COO, or in COO with workers.
 
     Example:
         >>> import torch
@@ -86,6 +86,7 @@ class NodePartitionLoader(DataLoader):
                 'to_homogeneous() or to_edge_index()'
             )
         check_whole('batch_size', batch_size, 1)
+        check_flags(shuffle=shuffle or False, equal_sizes=equal_sizes)
         if kwargs.get('persistent_workers'):
             raise ValueError(
                 "'persistent_workers' must be False (got True): workers receive the partition of "
