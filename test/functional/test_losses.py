@@ -203,6 +203,45 @@ def test_uniformity_within_transforms(rows):
     torch.testing.assert_close(change, (expected * direction).sum())
 
 
+def test_edge_regularization_refuses_probabilities():
+    """The loss of the weights that ``attention_scores`` returns was their negative mean."""
+    edges = torch.tensor([[0, 1, 2], [1, 0, 0]])
+    message = r'logarithms, which are at most 0 \(got 0 to 0.5\); give log\(\) of the probabilities'
+    for weights in (
+        torch.tensor([0.5, 0.25, 0]),
+        torch.tensor([[0.5, 0.25], [0, 0.1], [0.2, 0.5]]),
+    ):
+        with pytest.raises(ValueError, match=message):
+            edge_regularization(weights, edges, 3)
+    assert edge_regularization(torch.tensor([0, 1e-6, 0]), edges, 3).abs() < 1e-6
+    assert edge_regularization(torch.tensor([0, 1e-2, -1.0]), edges, 3) > 0
+
+
+@pytest.mark.parametrize(
+    ('log', 'edges', 'message'),
+    [
+        (
+            torch.zeros(3),
+            torch.zeros(4, 3, dtype=torch.long),
+            r'have shape \[2, E\] \(got \(4, 3\)',
+        ),
+        (
+            torch.zeros(3, dtype=torch.bool),
+            torch.zeros(2, 3).long(),
+            r'floating-point .*torch.bool',
+        ),
+        (
+            torch.zeros(3, 3, 3),
+            torch.zeros(2, 3).long(),
+            r'\[E, H\] \(got torch.float32, \(3, 3, 3\)',
+        ),
+    ],
+)
+def test_edge_regularization_of_other_shapes_and_dtypes(log, edges, message):
+    with pytest.raises(ValueError, match=message):
+        edge_regularization(log, edges, 3)
+
+
 def test_edge_regularization_without_edges_and_with_too_few_rows():
     none = torch.empty(2, 0, dtype=torch.long)
     assert edge_regularization(torch.empty(0, 2), none, 5) == 0

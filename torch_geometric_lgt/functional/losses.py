@@ -9,10 +9,11 @@ from torch_geometric.utils import scatter
 
 from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype, without_autocast
-from torch_geometric_lgt.functional.tracing import is_transformed
+from torch_geometric_lgt.functional.tracing import is_transformed, may_read_values
 from torch_geometric_lgt.functional.unit_rows import unit_rows_formula
 
 CHUNK_ELEMENTS = 1 << 20
+ROUNDING = 1e-3  # logarithms of 1 may be so far above 0
 
 
 def alignment(x: Tensor, y: Tensor) -> Tensor:
@@ -190,7 +191,8 @@ def edge_regularization(
         a scalar, in at least single precision
 
     Raises:
-        ValueError: If :obj:`log_probability` or :obj:`mask` does not have one entry for each edge.
+        ValueError: If :obj:`log_probability` or :obj:`mask` does not have one entry for each edge,
+            or :obj:`log_probability` holds probabilities in place of their logarithms.
 
     Example:
         >>> import torch
@@ -202,6 +204,13 @@ def edge_regularization(
         >>> edge_regularization(log_probability, edge_index, 3, torch.tensor([True, True, False]))
         tensor(0.6931)
     """
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise ValueError(f"'edge_index' must have shape [2, E] (got {tuple(edge_index.shape)})")
+    if log_probability.dim() not in (1, 2) or not log_probability.is_floating_point():
+        raise ValueError(
+            "'log_probability' must hold floating-point numbers [E] or [E, H] (got "
+            f'{log_probability.dtype}, {tuple(log_probability.shape)})'
+        )
     if log_probability.size(0) != edge_index.size(1):
         raise ValueError(
             f"'log_probability' must hold one row for each of {edge_index.size(1)} edges (got "
@@ -212,6 +221,7 @@ def edge_regularization(
             f"'mask' must be a bool for each of {edge_index.size(1)} edges (got {mask.dtype}, "
             f'{tuple(mask.shape)})'
         )
+    _check_logarithms(log_probability)
     target = edge_index[1]
     dtype = compute_dtype(log_probability.dtype)
     log_probability = log_probability.to(dtype)
@@ -221,6 +231,19 @@ def edge_regularization(
     mean = log_probability if log_probability.dim() == 1 else log_probability.mean(1)
     mean = mean if mask is None else mean.masked_fill(~mask, 0)
     return -(share * mean).sum() / max(1, num_nodes)
+
+
+def _check_logarithms(log_probability: Tensor) -> None:
+    r"""Raises a ValueError if the values are probabilities: none is below 0, and one is above 0 by
+    more than rounding. Code that is compiled, captured or transformed is not checked."""
+    if log_probability.numel() == 0 or not may_read_values() or is_transformed((log_probability,)):
+        return
+    least, most = torch.stack(log_probability.detach().aminmax()).tolist()
+    if least >= 0 and most > ROUNDING:
+        raise ValueError(
+            f"'log_probability' must hold logarithms, which are at most 0 (got {least:g} to "
+            f'{most:g}); give log() of the probabilities'
+        )
 
 
 def _unit(x: Tensor) -> Tensor:

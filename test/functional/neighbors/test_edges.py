@@ -134,6 +134,8 @@ def test_both_orders_of_every_format(form):
         assert rows.pointer.diff().tolist() == torch.bincount(target, minlength=size).tolist()
     assert sorted_edges(edges, 5, 6) is edges
     assert sorted_edges(EDGES, 5, 6, backward=False).by_source is None
+    with pytest.raises(ValueError, match=r"'backward' must be True or False \(got tensor"):
+        sorted_edges(EDGES[:, :1], 5, 6, torch.tensor([0.5]))  # weights, which were left out
 
 
 @pytest.mark.parametrize(

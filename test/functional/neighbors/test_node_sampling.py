@@ -93,6 +93,9 @@ def test_raises():
         attention_distance(torch.tensor([[0], [1]]), 2, 'degree')
     with pytest.raises(ValueError, match="'neighbors' must be one of 'all', 'in', 'out'"):
         attention_distance(torch.tensor([[0], [1]]), 2, neighbors='both')
+    for num_nodes in (2.0, -1, True):
+        with pytest.raises(ValueError, match="'num_nodes' must be at least 0, a whole number"):
+            attention_distance(torch.tensor([[0], [0]]), num_nodes)
 
 
 def test_a_factor_beyond_all_nodes_takes_all():

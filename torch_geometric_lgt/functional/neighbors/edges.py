@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
+from torch_geometric_lgt._arguments import check_flags
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges, sorted_rows
 from torch_geometric_lgt.functional.tracing import (
     is_jit_tracing,
@@ -249,8 +250,9 @@ def sorted_edges(
     Raises:
         TypeError: If the format of :obj:`edge_index` is unknown.
         ValueError: If an id lies outside the nodes, or :obj:`edge_index` has a wrong shape or
-            dtype. Also if :obj:`edge_weight` does not have one floating-point number for each edge,
-            or the matrix or the :class:`SortedEdges` have weights already.
+            dtype. If :obj:`backward` is no boolean. Also if :obj:`edge_weight` does not have one
+            floating-point number for each edge, or the matrix or the :class:`SortedEdges` have
+            weights already.
 
     Example:
         >>> import torch
@@ -265,7 +267,9 @@ def sorted_edges(
     edges, weight = weighted_edges(edge_index, num_src, num_dst, edge_weight)
     if isinstance(edge_index, SortedEdges):
         return edge_index if edge_weight is None else edge_index._replace(weight=edge_weight)
-    if backward is None:
+    if backward is not None:
+        check_flags(backward=backward)
+    else:
         backward = torch.is_grad_enabled() and not is_jit_tracing()
     by_source = sorted_rows(edges.flip(0), num_src) if backward else None
     return SortedEdges(edges, sorted_rows(edges, num_dst), by_source, weight=weight)

@@ -3,7 +3,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.functional.neighbors.jaccard import jaccard_of, neighborhoods
 from torch_geometric_lgt.functional.numerics import widest_dtype
@@ -49,7 +49,8 @@ def attention_distance(
         ``[N]`` in float64, or in float32 on a device without float64
 
     Raises:
-        ValueError: If :obj:`measure` or :obj:`neighbors` is unknown, or a node does not exist.
+        ValueError: If :obj:`measure` or :obj:`neighbors` is unknown, :obj:`num_nodes` is no whole
+            number, or a node does not exist.
 
     Example:
         >>> import torch
@@ -59,6 +60,7 @@ def attention_distance(
         tensor([   -inf,  0.0000, -0.4431,  0.0000,    -inf], dtype=torch.float64)
     """
     check_choice('measure', measure, MEASURES)
+    check_whole('num_nodes', num_nodes, 0)
     edges = edge_list(edge_index, num_nodes, num_nodes)
     pointer, neighbor = neighborhoods(edges, num_nodes, neighbors)
     degree = np.diff(pointer)
