@@ -49,6 +49,8 @@ def test_raises_and_repr():
     )
     with pytest.raises(ValueError, match="'factor' must be positive"):
         AttentionNodeSampling(0)
+    with pytest.raises(ValueError, match=r"'factor' must be a number \(got '5'\)"):
+        AttentionNodeSampling('5')
     with pytest.raises(ValueError, match="'measure' must be one of 'jaccard', 'lse'"):
         AttentionNodeSampling(measure='degree')
     with pytest.raises(ValueError, match="'neighbors' must be one of 'all', 'in', 'out'"):

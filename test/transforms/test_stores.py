@@ -153,6 +153,16 @@ def test_the_structure_and_the_inputs_of_a_graph_are_not_replaced(make):
             make(name)(data)
 
 
+@pytest.mark.parametrize('make', [LaplacianPE, SVDEncoding])
+def test_the_masks_of_a_split_are_not_replaced(make):
+    """The mask of the encodings took the place of that of the nodes."""
+    data = Data(edge_index=EDGES, num_nodes=4)
+    assert 'train_mask' in make(2, attr_name='train')(data.clone())
+    data.train_mask = torch.ones(4, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"\(got 'train' with the mask 'train_mask', which the"):
+        make(2, attr_name='train')(data)
+
+
 @pytest.mark.parametrize('make', [JaccardScores, AttentionNodeSampling, RandomSignFlip])
 @pytest.mark.parametrize('name', [None, '', 3])
 def test_masks_and_values_of_edges_need_a_name(make, name):

@@ -209,18 +209,22 @@ def check_name(attr_name: str | None, optional: bool) -> None:
         check_attribute_name("'attr_name'", attr_name)
 
 
-def check_no_input(data: Data | HeteroData, attr_name: str | None) -> None:
+def check_no_input(data: Data | HeteroData, attr_name: str | None, has_mask: bool = False) -> None:
     r"""Checks that a transform does not replace an input of the user, such as features or labels.
+    With :obj:`has_mask`, the transform also stores a mask, whose name ends in ``_mask``.
 
     Raises:
-        ValueError: If :obj:`attr_name` is a usual name of inputs, and the data has this attribute.
+        ValueError: If :obj:`attr_name` or the name of the mask is a usual name of inputs, and the
+            data has this attribute.
     """
     check_graph(data)
-    if attr_name in INPUTS and any(attr_name in store for store in data.stores):
-        raise ValueError(
-            f"'attr_name' must be no input of the data (got {attr_name!r}, which the data has "
-            'already); choose another name'
-        )
+    for name in (attr_name, f'{attr_name}_mask') if has_mask else (attr_name,):
+        if name in INPUTS and any(name in store for store in data.stores):
+            mask = '' if name == attr_name else f' with the mask {name!r}'
+            raise ValueError(
+                f"'attr_name' must be no input of the data (got {attr_name!r}{mask}, which the "
+                'data has already); choose another name'
+            )
 
 
 def split_in_batch(

@@ -3,7 +3,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, check_number
 from torch_geometric_lgt.functional.neighbors.jaccard import check_neighbors
 from torch_geometric_lgt.functional.neighbors.node_sampling import (
     MEASURES,
@@ -80,6 +80,7 @@ class AttentionNodeSampling(BaseTransform):
         neighbors: str = 'in',
         edge_type: EdgeType | None = None,
     ) -> None:
+        check_number('factor', factor)
         if not factor > 0:
             raise ValueError(f"'factor' must be positive (got {factor})")
         check_choice('measure', measure, MEASURES)

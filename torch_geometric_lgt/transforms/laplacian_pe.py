@@ -140,7 +140,7 @@ class LaplacianPE(BaseTransform):
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Adds the columns ``[N, k]`` and the mask ``[B, k]`` to a graph or a batch of :math:`B`
         graphs, and returns the graph or batch."""
-        check_no_input(data, self.attr_name)
+        check_no_input(data, self.attr_name, has_mask=True)
         node_store, edge_store = homogeneous(data, self.edge_type)
         num_nodes, nodes = num_nodes_of(node_store), graphs_of(data, node_store)
         edges = edges_of(edge_store, num_nodes, num_nodes)

@@ -125,7 +125,7 @@ class SVDEncoding(BaseTransform):
         r"""Adds the encodings ``[N, k]`` of each node type to a graph or a batch of :math:`B`
         graphs, and the mask ``[B, k]``, which is :obj:`False` for columns beyond the rank of a
         graph's matrix. Returns the graph or batch."""
-        check_no_input(data, self.attr_name)
+        check_no_input(data, self.attr_name, has_mask=True)
         if self.edge_type is None:
             if isinstance(data, HeteroData):
                 check_node_types(data)
