@@ -259,6 +259,13 @@ def test_what_does_not_fit_is_named():
         parameters = {f'convs.0.{name}.bias': torch.ones(8) for name in names}
         with pytest.raises(ValueError, match=f"'graph_weight' must be below 1, .* .got {weight}"):
             from_difformer(parameters, graph_weight=weight)
+    with pytest.raises(ValueError, match=r"'graph_weight' must be below 1, .* .got nan"):
+        from_difformer({'convs.0.Wv.bias': torch.ones(8)}, graph_weight=torch.nan)
+    with pytest.raises(ValueError, match=r"'graph_weight' must be a number .got '0.5'"):
+        from_difformer({}, graph_weight='0.5')
+    for convert in (from_difformer, from_sgformer):  # the place of layer_norm, without an error
+        with pytest.raises(ValueError, match=r"'layer_norm' must be True or False .got 0.75"):
+            convert({}, 0.75)
 
 
 @pytest.mark.parametrize('aggregate', ['add', 'cat'])

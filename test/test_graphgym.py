@@ -498,6 +498,10 @@ def test_features_of_edges_in_the_gps_layer(gym, name, conv):
             {'conv': 'GATConv', 'conv_kwargs': {'edge_dim': 4}},
             r"'lgt.conv_kwargs' must not have 'edge_dim' \(got 4\); set 'lgt.edge_channels'",
         ),
+        (
+            {'conv': 'GINEConv', 'edge_channels': '4'},
+            r"'lgt.edge_channels' must be at least 0, a whole number \(got '4'\)",
+        ),
         ({'conv': 'GINEConv'}, "'conv' must be a layer that needs only .* set 'edge_channels'"),
     ],
 )

@@ -135,6 +135,15 @@ def test_refuses_sharpness(sharpness):
     conv = KernelAttentionConv(4, 4, **MAP)
     with pytest.raises(ValueError, match="'sharpness' must be positive and finite"):
         kmeans_(conv, torch.randn(5, 4), sharpness=sharpness)
+    with pytest.raises(ValueError, match=r"'sharpness' must be a number \(got '20'\)"):
+        kmeans_(conv, torch.randn(5, 4), sharpness='20')
+
+
+def test_refuses_a_text_as_trainable():
+    """It counted as true, so that all parameters got gradients."""
+    conv = KernelAttentionConv(4, 4, **MAP)
+    with pytest.raises(ValueError, match=r"'trainable' must be True or False \(got 'False'\)"):
+        kmeans_(conv, torch.randn(5, 4), trainable='False')
 
 
 @pytest.mark.parametrize('feature_map', ['simplex', torch.nn.Softmax(-1)])

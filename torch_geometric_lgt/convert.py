@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
+from torch_geometric_lgt._arguments import check_flags, check_number
+
 __all__ = ['from_difformer', 'from_pyg_sgformer', 'from_sgformer']
 
 Rules = Sequence[tuple[str, str | None]]
@@ -109,7 +111,7 @@ def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> 
     Raises:
         ValueError: If the authors' model has several heads, whose outputs it averages, or
             :obj:`use_init` in ``large``. Also if :obj:`state_dict` has a key that none of these
-            models has.
+            models has, or :obj:`layer_norm` is no boolean.
 
     Example:
         >>> import torch
@@ -127,6 +129,7 @@ def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> 
         >>> model.convs[0].lin_query.weight.tolist()
         [[1.0, 0.0], [0.0, 1.0]]
     """
+    check_flags(layer_norm=layer_norm)
     norms: Rules = [] if layer_norm else [(r'(trans_conv|gnn)\.bns\..+', None)]
     rules = [
         *norms,
@@ -175,8 +178,9 @@ def from_difformer(
 
     Raises:
         ValueError: If the authors' model has several heads, whose outputs it averages, or
-            :obj:`state_dict` has a key that their model does not have. If :obj:`graph_weight` is 1
-            or more, or positive without their ``Wv``, the linear map of the values.
+            :obj:`state_dict` has a key that their model does not have. If :obj:`layer_norm` is no
+            boolean. If :obj:`graph_weight` is 1 or more, or positive without their ``Wv``, the
+            linear map of the values.
 
     Example:
         >>> import torch
@@ -185,6 +189,8 @@ def from_difformer(
         >>> found
         {'convs.0.lin_value.bias': tensor([0.2500, 0.2500])}
     """
+    check_flags(layer_norm=layer_norm)
+    check_number('graph_weight', graph_weight)
     norms: Rules = [] if layer_norm else [(r'bns\..+', None)]
     renamed = _renamed(
         state_dict,
@@ -193,7 +199,7 @@ def from_difformer(
     if graph_weight <= 0:
         return renamed
     values = [name for name in renamed if 'lin_value' in name]
-    if graph_weight >= 1 or not values:
+    if not graph_weight < 1 or not values:
         raise ValueError(
             "'graph_weight' must be below 1, and at most 0 for a model without 'use_weight' (got "
             f'{graph_weight} and {len(values)} parameters of values)'

@@ -22,7 +22,7 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import FeatureEncoder
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt._graphgym_options import check_options, named_message_passing
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
@@ -232,6 +232,7 @@ class GraphGymLayer(torch.nn.Module):
             sizes = sizes[:1]
         edge_channels = options.get('edge_channels', 0)
         if 'conv' in parameters:
+            check_whole('lgt.edge_channels', edge_channels, 0)
             options['conv'] = named_message_passing(sizes[0], options)
         fixed = WIDTHS | (PADDED if self.conv_type is _PaddedGPSConv else {})
         check_options(self.conv_type, options, fixed, LAYERS | NETWORKS)

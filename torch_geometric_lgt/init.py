@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 from torch.nn import Module, Parameter
 
-from torch_geometric_lgt._arguments import check_whole
+from torch_geometric_lgt._arguments import check_flags, check_number, check_whole
 from torch_geometric_lgt._attention_calls import AttentionCall, recorded_calls
 from torch_geometric_lgt.nn import FeatureMap
 
@@ -79,7 +79,7 @@ def kmeans_(
             :obj:`lin_query` and :obj:`lin_key` of two kinds, so that :obj:`lin_query` cannot take
             the parameters of :obj:`lin_key`. If pruning or a parametrisation computes the bias of
             :obj:`lin_key` or a value of the feature map. If :obj:`sharpness` is not positive and
-            finite. The model is then as before.
+            finite, or :obj:`trainable` no boolean. The model is then as before.
 
     Example:
         >>> import torch
@@ -92,6 +92,8 @@ def kmeans_(
         [0.5, 0.0]
     """
     check_whole('seed', seed, 0)
+    check_flags(trainable=trainable)
+    check_number('sharpness', sharpness)
     if not 0 < sharpness < math.inf:
         raise ValueError(f"'sharpness' must be positive and finite (got {sharpness})")
     with recorded_calls(model, args, kwargs) as (calls, _):
