@@ -82,9 +82,16 @@ def dataset_name(text: str) -> str:
     r"""Reads the name of a data set or of a file.
 
     Raises:
-        argparse.ArgumentTypeError: If the name is unknown.
+        argparse.ArgumentTypeError: If the name is unknown, or a file is called like a data set,
+            whose settings it would have, and the results of which it would replace.
     """
-    if text not in NAMES and Path(text).suffix != '.npz':
+    is_file = Path(text).suffix == '.npz'
+    if is_file and Path(text).stem in NAMES:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} must have another name than the data set {Path(text).stem}, whose settings '
+            'and results it would have; rename the file'
+        )
+    if text not in NAMES and not is_file:
         raise argparse.ArgumentTypeError(f'{unknown(text, NAMES)}; the name of a file ends in .npz')
     return text
 

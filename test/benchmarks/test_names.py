@@ -145,6 +145,17 @@ def test_a_wrong_name_of_a_data_set_is_found_before_the_data(script, monkeypatch
     )
 
 
+def test_a_file_has_another_name_than_a_data_set(monkeypatch, capsys):
+    """It had the settings of the data set, and its result replaced that of the data set."""
+    monkeypatch.setattr(sys, 'argv', ['x', '--dataset', 'mine/cora.npz'])
+    with pytest.raises(SystemExit):
+        import_module('benchmarks.node_classification.__main__').main()
+    assert capsys.readouterr().err.startswith(
+        "x: error: argument --dataset: 'mine/cora.npz' must have another name than the data set "
+        'cora, whose settings'
+    )
+
+
 @pytest.mark.parametrize('script', ['recommendation.__main__', 'runtime.epochs'])
 def test_interactions_are_those_of_the_root_and_downloads(script, monkeypatch, tmp_path):
     (tmp_path / 'our-shop').mkdir()

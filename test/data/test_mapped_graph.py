@@ -326,6 +326,8 @@ def test_seeds_by_the_name_of_an_attribute_are_refused(tmp_path):
 def test_bad_input(tmp_path):
     with pytest.raises(ValueError, match='must hold ids from 0 to 9'):
         write_graph(tmp_path / 'graph', EDGES, 10)
+    with pytest.raises(ValueError, match=r"'undirected' must be True or False \(got 'False'\)"):
+        write_graph(tmp_path / 'text', EDGES, 10, undirected='False')  # was true
     with pytest.raises(ValueError, match=r"'edge_index' must have shape \[2, E\]"):
         write_graph(tmp_path / 'graph', EDGES.t(), N)
     message = (

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from tqdm import tqdm
 
-from torch_geometric_lgt._arguments import check_ids, check_whole
+from torch_geometric_lgt._arguments import check_flags, check_ids, check_whole
 from torch_geometric_lgt.data._files import POINTER, RESERVED, ROW, describe, mapped, pieces
 
 
@@ -54,10 +54,11 @@ def write_graph(
         TypeError: If :obj:`attributes` is not a dictionary.
         ValueError: If the folder is not empty or another process writes it. If :obj:`edge_index` is
             not ``[2, E]`` of an integer dtype, :obj:`num_nodes` is negative or not a whole number,
-            or an edge names a node that does not exist. If an attribute has another number of rows
-            or an unsupported dtype. If an attribute name is not a Python identifier, begins with
-            ``_``, is reserved by loaders, such as ``n_id``, or is a method of
-            :class:`~torch_geometric.data.Data`, such as ``size``, which a batch would return.
+            :obj:`undirected` or :obj:`progress_bar` is no boolean, or an edge names a node that
+            does not exist. If an attribute has another number of rows or an unsupported dtype. If
+            an attribute name is not a Python identifier, begins with ``_``, is reserved by loaders,
+            such as ``n_id``, or is a method of :class:`~torch_geometric.data.Data`, such as
+            ``size``, which a batch would return.
 
     Example:
         >>> import torch
@@ -68,6 +69,7 @@ def write_graph(
         MappedGraph(4 nodes, 8 edges, attributes=['x'])
     """
     check_whole('num_nodes', num_nodes, 0)
+    check_flags(undirected=undirected, progress_bar=progress_bar)
     if not isinstance(attributes, Mapping | None):
         raise TypeError(
             "'attributes' must be a dictionary of node attributes, such as {'x': x} (got "
