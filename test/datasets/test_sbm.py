@@ -226,6 +226,14 @@ def labelled(number):
     return type('Label', (BaseTransform,), {'forward': space['forward'], '__module__': __name__})
 
 
+def reading(**space):
+    """Makes a function that reads a constant, and another function that reads a second one."""
+    space['__name__'] = __name__
+    exec('def change(graph): return [K for _ in shift(graph)]', space)
+    exec('def shift(graph): return SHIFT if graph else change(graph)', space)
+    return space['change']
+
+
 def inheriting(**attributes):
     """Makes a class that inherits everything from a class with the given attributes."""
     base = type('Base', (BaseTransform,), {'__module__': __name__, **attributes})
@@ -266,6 +274,8 @@ def test_transforms_that_print_alike_are_told_apart():
         (Adds(np.arange(2000).astype(object)), Adds(np.arange(1, 2001).astype(object))),
         (named(nothing_of, 'change'), named(with_default(3), 'change')),
         (labelled(1)(), labelled(2)()),
+        (reading(K=1, SHIFT=2), reading(K=2, SHIFT=2)),
+        (reading(K=1, SHIFT=2), reading(K=1, SHIFT=3)),
         *(
             (inheriting(forward=nothing_of, part=one)(), inheriting(forward=nothing_of, part=two)())
             for one, two in (
@@ -279,6 +289,8 @@ def test_transforms_that_print_alike_are_told_apart():
     ):
         assert _described('pre_transform', one) != _described('pre_transform', other)
         assert _described('pre_transform', one) == _described('pre_transform', one)
+    alike = reading(K=1, SHIFT=2), reading(K=1, SHIFT=2, OTHER=3)
+    assert _described('pre_transform', alike[0]) == _described('pre_transform', alike[1])
     for change in (Adds(lambda graph: graph), Adds([torch.Generator()])):
         with pytest.raises(
             ValueError, match="'pre_transform' must say what it does in its representation"

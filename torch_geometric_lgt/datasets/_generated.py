@@ -1,4 +1,5 @@
 # G graphs.
+import dis
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from torch_geometric_lgt.datasets._split import check_seed
 
 SPLITS = ('train', 'val', 'test')
 CONSTANTS = (bool, int, float, str, tuple, list, dict, set, frozenset, Tensor, np.ndarray)
+NUMBERS = (bool, int, float, str, tuple, list, Tensor, np.ndarray)
 
 
 class GeneratedDataset(InMemoryDataset):
@@ -26,7 +28,8 @@ class GeneratedDataset(InMemoryDataset):
     from there later.
 
     The name of the file is a checksum of all arguments. For :obj:`pre_transform` and
-    :obj:`pre_filter` these are names, representations, attributes and the code of their functions.
+    :obj:`pre_filter` these are names, representations, attributes and the code of their functions,
+    and the constants of its module that a function reads.
     A subclass generates the graphs in :meth:`graphs`,
     and sets :obj:`sizes`, the default number of graphs by split.
     """
@@ -153,8 +156,8 @@ def _described(name: str, change: Callable | None) -> str:
 
 def _text(value: Any) -> str:
     r"""Returns a text that identifies a value. Tensors and arrays contribute a checksum or all
-    numbers, functions their name and code, other objects their type, representation and
-    attributes."""
+    numbers, functions their name, code and what they read of their module, other objects their
+    type, representation and attributes."""
     if isinstance(value, Tensor) and value.layout != torch.strided:
         matrix = value.detach().to_sparse_coo().coalesce()
         return _text([matrix.indices(), matrix.values(), *matrix.shape])
@@ -175,7 +178,8 @@ def _text(value: Any) -> str:
             if value.__defaults__ or value.__kwdefaults__
             else ''
         )
-        return f'{value.__module__}.{value.__qualname__}{defaults}{_code(value.__code__)}'
+        name = f'{value.__module__}.{value.__qualname__}'
+        return f'{name}{defaults}{_code(value.__code__)}{_globals(value)}'
     if isinstance(value, type):
         return _class(value)
     if isinstance(value, MethodType):
@@ -206,6 +210,25 @@ def _class(value: type) -> str:
             elif isinstance(part, CONSTANTS) and not name.startswith('__'):
                 parts.append(f'{name}{_text(part)}')
     return f'{value.__module__}.{value.__qualname__}{"".join(parts)}'
+
+
+def _globals(function: FunctionType) -> str:
+    r"""Returns a text with the numbers, texts and tensors of its module that a function reads, the
+    code of the functions of this module that it calls, and what these read. It is empty if there
+    are none."""
+    space, found, unread = function.__globals__, {'': ''}, [function.__code__]
+    while unread:
+        code = unread.pop()
+        unread += [part for part in code.co_consts if isinstance(part, CodeType)]
+        loaded = (step for step in dis.get_instructions(code) if step.opname == 'LOAD_GLOBAL')
+        for name in {step.argval for step in loaded} - found.keys():
+            value = space.get(name)
+            if isinstance(value, NUMBERS):
+                found[name] = f'{name}={_text(value)}'
+            elif isinstance(value, FunctionType) and value.__globals__ is space:
+                found[name] = f'{name}={_code(value.__code__)}'
+                unread.append(value.__code__)
+    return ''.join(found[name] for name in sorted(found))
 
 
 def _code(code: CodeType) -> str:
