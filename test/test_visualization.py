@@ -363,6 +363,13 @@ def test_what_cannot_be_drawn_is_named(data, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             plot_latent_structure(model, Data(**{**data.to_dict(), **change}), path)
+    for edges, message in (
+        (data.edge_index.t(), r"'edge_index' must have shape \[2, E\]"),
+        (data.edge_index - 1, "'edge_index' must hold source ids from 0 to 39"),
+    ):
+        other = Data(edge_index=edges, y=data.y)
+        with pytest.raises(ValueError, match=message):
+            plot_latent_structure(model, other, args=(data.x, data.edge_index))
     with pytest.raises(ValueError, match=r"'layer' must be one of 1 \(got 9\)"):
         plot_latent_structure(model, data, path, layer=9)
     with pytest.raises(ValueError, match=r"'path' must end in \.png \(got '.*structure'\); write"):

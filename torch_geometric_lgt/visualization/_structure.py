@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 from torch_geometric.data import Data
 
 from torch_geometric_lgt._graph_checks import has_several_graphs
+from torch_geometric_lgt.functional.neighbors.edges import edge_list
 
 
 class Structure(NamedTuple):
@@ -60,7 +61,8 @@ def labelled_graph(data: Data, needs_x: bool) -> tuple[Tensor, Tensor]:
     Raises:
         TypeError: If :obj:`data` is no graph of one type.
         ValueError: If :obj:`edge_index`, :obj:`y` or, if needed, :obj:`x` is no tensor. If a label
-            is neither a class nor -1, or no node has a label.
+            is neither a class nor -1, or no node has a label. If an edge names a node that does not
+            exist.
     """
     if not isinstance(data, Data):
         raise TypeError(
@@ -87,7 +89,7 @@ def labelled_graph(data: Data, needs_x: bool) -> tuple[Tensor, Tensor]:
             "'data' must have a class from 0 on in 'y' for each of at least two nodes, or -1 "
             f'where there is none (got {got}{lowest})'
         )
-    return edges, y.reshape(-1)
+    return edge_list(edges, num_nodes, num_nodes), y.reshape(-1)
 
 
 def check_one_graph(data: Data) -> None:
