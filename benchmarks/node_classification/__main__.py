@@ -123,6 +123,8 @@ def make_plans(parser: argparse.ArgumentParser, args: argparse.Namespace) -> lis
             parser.error(unknown(args.study, variants_of, f'study of {args.model}'))
         if args.set or args.variant or args.neighbors is not None:
             parser.error('--study names its own variants: leave out --set, --variant, --neighbors')
+        if args.curves:
+            parser.error('--curves is a file for one variant: leave out --study')
         same = Plan('', protocol, None, default)
         plans = [
             plan_variant(name, protocol, default, dict(change))

@@ -155,7 +155,8 @@ def run(args: argparse.Namespace, plan: Plan) -> Path:
         args.model,
         args.tensorboard,
     )
-    title = f'{model_on(args.model, name)}, seed {args.seeds[-1]}'
+    of_model = filter(None, (model_on(args.model, name), variant))
+    title = f'{", ".join(of_model)}, seed {args.seeds[-1]}'
     if args.curves:
         save_curves(
             results.training.history, Path(args.curves), title, METRICS[config['metric']].title

@@ -143,6 +143,12 @@ def main() -> None:
             for graph in args.graphs or ON[case]
             if (case == 'svd') == (graph in BIPARTITE)
         ]
+        idle = [case for case in args.cases if case not in {case for case, _ in pairs}]
+        if idle:
+            parser.error(
+                f'--graphs must have one for each of --cases (got none for {", ".join(idle)}): svd '
+                f'takes {", ".join(BIPARTITE)}, other cases other graphs'
+            )
         for graph in {graph for _, graph in pairs if graph in REAL}:
             with data_from(args.root, LAYOUT):
                 graph_of(graph, args.root)

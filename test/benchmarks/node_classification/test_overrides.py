@@ -29,6 +29,9 @@ def test_changes_of_the_configuration(capsys):
             ]
             for end, options in (('\n', ('--variant', 'mine')), ('', ('--neighbors', '0')))
         },
+        '--curves is a file for one variant: leave out --study': [
+            *('--study', 'depth', '--curves', 'curves.png')
+        ],
         '--pictures is for nodeformer, difformer, sgformer': ['--model', 'gcn', '--pictures'],
     }
     for message, arguments in faults.items():

@@ -85,7 +85,12 @@ def test_a_finished_run_is_read_again(write_graph, run, monkeypatch, tmp_path):
     first = json.loads(path.read_text())['metrics']
     assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')
     monkeypatch.setattr(training.Training, 'run_epoch', lambda self: pytest.fail('trained again'))
-    run(monkeypatch, tmp_path, *arguments)
+    titles = []
+    monkeypatch.setattr(
+        'benchmarks.node_classification.run.save_curves', lambda *values: titles.append(values[2])
+    )
+    run(monkeypatch, tmp_path, *arguments, '--curves', str(tmp_path / 'curves.png'))
+    assert titles == ['SGFormer on toy, short, seed 3']
     second = json.loads(path.read_text())['metrics']
     for name in ('accuracy', 'valid_accuracy', 'best_epoch', 'epoch_ms'):
         assert first[name] == second[name]

@@ -106,6 +106,18 @@ def test_fresh_processes(monkeypatch):
         measure.fresh('module', {'case': 'bad'})
 
 
+@pytest.mark.parametrize(
+    ('case', 'graph'), [('svd', 'grid-100k-nodes'), ('jaccard', 'bipartite-1M-edges')]
+)
+def test_a_case_without_a_graph_is_told(case, graph, monkeypatch, capsys):
+    """It measured nothing, and printed the table of earlier results."""
+    monkeypatch.setattr(sys, 'argv', ['x', '--cases', case, '--graphs', graph])
+    with pytest.raises(SystemExit):
+        transforms.main()
+    message = f'--graphs must have one for each of --cases (got none for {case}): svd takes amazon'
+    assert message in capsys.readouterr().err
+
+
 def test_the_program_of_a_fresh_process(monkeypatch, capsys):
     monkeypatch.setattr(transforms, 'work', lambda case: {'seconds': [len(case)]})
     monkeypatch.setattr(sys, 'argv', ['-c', '{"case": "svd"}'])
