@@ -222,6 +222,14 @@ def edge_regularization(
             f'{tuple(mask.shape)})'
         )
     _check_logarithms(log_probability)
+    return edge_loss(log_probability, edge_index, num_nodes, mask)
+
+
+def edge_loss(
+    log_probability: Tensor, edge_index: Tensor, num_nodes: int, mask: Tensor | None
+) -> Tensor:
+    r"""Computes the result of :meth:`edge_regularization` without its checks, one of which waits
+    for the device."""
     target = edge_index[1]
     dtype = compute_dtype(log_probability.dtype)
     log_probability = log_probability.to(dtype)

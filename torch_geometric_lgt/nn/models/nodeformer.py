@@ -9,7 +9,8 @@ from torch_geometric.nn import MLP
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from torch_geometric_lgt._arguments import check_flags
-from torch_geometric_lgt.functional import AttentionState, edge_regularization
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.losses import edge_loss
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, sorted_edges
 from torch_geometric_lgt.functional.segment import count_graphs
@@ -411,5 +412,5 @@ class NodeFormer(Backbone):
         losses = []
         for conv, z in zip(self.convs, layers[:-1], strict=True):
             log_probability = conv.log_edge_probability(z, edges, batch, batch_size)
-            losses.append(edge_regularization(log_probability, pairs, num_nodes, first))
+            losses.append(edge_loss(log_probability, pairs, num_nodes, first))
         return torch.stack(losses).mean()
