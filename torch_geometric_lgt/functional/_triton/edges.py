@@ -111,9 +111,7 @@ def block_rows(pointer, N, BN: tl.constexpr, LONG: tl.constexpr, IS_LONG: tl.con
 
 
 @triton.jit
-def row_edges(
-    pointer, rows, blocks, block, N, BN: tl.constexpr, LONG: tl.constexpr, IS_LONG: tl.constexpr
-):  # fmt: skip
+def row_edges(pointer, rows, blocks, block, N, LONG: tl.constexpr, IS_LONG: tl.constexpr):
     r"""Returns the rows of one block of :meth:`block_rows`, their first and last positions, and
     which of them have at most :obj:`LONG` edges or, if :obj:`IS_LONG`, are the long one."""
     if IS_LONG:
@@ -156,7 +154,7 @@ def row_sums(
     is_column, head = columns < C * H, (columns // C)[None, None, :]
     dtype: tl.constexpr = weight.dtype.element_ty
     for block in range(0, num_blocks):
-        row, first, last, is_row = row_edges(pointer, rows, blocks, block, N, BN, LONG, IS_LONG)
+        row, first, last, is_row = row_edges(pointer, rows, blocks, block, N, LONG, IS_LONG)
         total = tl.zeros((1 if IS_LONG else BN, BC), dtype)
         for start in range(0, tl.max(last - first, 0), BE):
             position, edge, is_edge = block_edges(order, first, last, start, BE, ORDERED)
@@ -184,7 +182,7 @@ def row_shares(
     is_column, head = columns < C * H, (columns // C)[None, None, :]
     dtype: tl.constexpr = weight.dtype.element_ty
     for block in range(0, num_blocks):
-        row, first, last, is_row = row_edges(pointer, rows, blocks, block, N, BN, LONG, IS_LONG)
+        row, first, last, is_row = row_edges(pointer, rows, blocks, block, N, LONG, IS_LONG)
         mine_at = row[:, None] * (C * H) + columns[None, :]
         is_inside = is_row[:, None] & is_column[None, :]
         mine = tl.load(y + mine_at, mask=is_inside, other=0.0).to(dtype)
@@ -215,7 +213,7 @@ def row_softmax(
     heads = tl.program_id(1) * BH + tl.arange(0, BH)
     dtype: tl.constexpr = out.dtype.element_ty
     for block in range(0, num_blocks):
-        _row, first, last, _is_row = row_edges(pointer, rows, blocks, block, N, BN, LONG, IS_LONG)
+        _row, first, last, _is_row = row_edges(pointer, rows, blocks, block, N, LONG, IS_LONG)
         top = tl.full((1 if IS_LONG else BN, BH), -float('inf'), dtype)
         total = tl.zeros((1 if IS_LONG else BN, BH), dtype)
         longest = tl.max(last - first, 0)
@@ -240,7 +238,7 @@ def row_centered(
     rows, num_blocks, blocks = block_rows(pointer, N, BN, LONG, IS_LONG)
     heads = tl.program_id(1) * BH + tl.arange(0, BH)
     for block in range(0, num_blocks):
-        _row, first, last, _is_row = row_edges(pointer, rows, blocks, block, N, BN, LONG, IS_LONG)
+        _row, first, last, _is_row = row_edges(pointer, rows, blocks, block, N, LONG, IS_LONG)
         total = tl.zeros((1 if IS_LONG else BN, BH), out.dtype.element_ty)
         longest = tl.max(last - first, 0)
         for start in range(0, longest, BE):
