@@ -1,5 +1,6 @@
 import pytest
 import torch
+from definitions import heads_of
 from gradients import assert_same_gradients, leaves_of
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_undirected
@@ -10,13 +11,6 @@ from torch_geometric_lgt.testing import dense
 BATCH = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
 EDGES = torch.tensor([[0, 2, 3, 1, 4, 5, 9, 9], [2, 3, 7, 4, 5, 6, 8, 8]])
 KINDS = [('simple', 'row'), ('simple', 'frobenius'), ('sigmoid', 'row')]
-
-
-def parts(conv, x):
-    value = x if conv.lin_value is None else conv.lin_value(x)
-    return [
-        part.unflatten(-1, (conv.heads, -1)) for part in (conv.lin_query(x), conv.lin_key(x), value)
-    ]
 
 
 def attention(conv, q, k, v, batch_q=None, batch_k=None):
@@ -49,7 +43,7 @@ def test_matches_dense_with_gradients(kernel, norm, graph_weight, value_projecti
         6, width, 2, kernel, norm, graph_weight is not None, graph_weight or 1.0, **options
     ).double()
     x, edges = torch.randn(12, 6, dtype=torch.float64, requires_grad=True), to_undirected(EDGES)
-    q, k, v = parts(conv, x)
+    q, k, v = heads_of(conv, x)
     actual, expected = conv(x, edges, BATCH), attention(conv, q, k, v, BATCH, BATCH)
     if graph_weight is not None:
         (row, col), weight = gcn_norm(
@@ -69,7 +63,7 @@ def test_bipartite(kernel, norm):
     x_src, x_dst = torch.randn(9, 6).double(), torch.randn(4, 6).double()
     batch = (torch.arange(9) % 3, torch.tensor([2, 0, 0, 1]))
     edges = torch.tensor([[2, 5, 8, 0], [0, 0, 0, 1]])
-    (_, k, v), (q, _, _) = parts(conv, x_src), parts(conv, x_dst)
+    q, k, v = heads_of(conv, x_src, x_dst)
     local = torch.stack(
         [v[[2, 5, 8]].sum(0).flatten() / 3**0.5, v[0].flatten(), *v.new_zeros(2, 8)]
     )
@@ -94,7 +88,7 @@ def test_scores_are_the_weights(kernel, norm):
     weight = conv.attention_scores(x, pairs(12, 12), BATCH).view(12, 12, 2)
     assert (weight[BATCH[:, None] != BATCH[None]] == 0).all()
     torch.testing.assert_close(
-        torch.einsum('jih,jhc->ihc', weight, parts(conv, x)[2]).flatten(1), conv(x, batch=BATCH)
+        torch.einsum('jih,jhc->ihc', weight, heads_of(conv, x)[2]).flatten(1), conv(x, batch=BATCH)
     )
 
 
@@ -102,7 +96,7 @@ def test_scores_are_the_weights(kernel, norm):
 def test_gradients_of_scores(norm):
     conv = DIFFormerConv(6, 8, 2, norm=norm).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
-    q, k, _ = parts(conv, x)
+    q, k, _ = heads_of(conv, x)
     one_hot = torch.eye(12, dtype=torch.float64)[:, None].expand(-1, 2, -1)
     expected = (
         dense.diffusion_attention(q, k, one_hot, norm, BATCH, BATCH).permute(2, 0, 1).flatten(0, 1)

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from definitions import heads_of
 from gradients import assert_same_gradients, gradients, leaves_of
 
 from torch_geometric_lgt.functional import AttentionState
@@ -8,13 +9,6 @@ from torch_geometric_lgt.testing import dense
 
 BATCH = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
 NORMS = ['frobenius', 'row']
-
-
-def parts(conv, x):
-    value = x if conv.lin_value is None else conv.lin_value(x)
-    return [
-        part.unflatten(-1, (conv.heads, -1)) for part in (conv.lin_query(x), conv.lin_key(x), value)
-    ]
 
 
 def pairs(num_src, num_dst):
@@ -41,7 +35,7 @@ def test_matches_dense_with_gradients(norm, value_projection):
         6, 8 if value_projection else 6, 2, norm, value_projection=value_projection
     ).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
-    q, k, v = parts(conv, x)
+    q, k, v = heads_of(conv, x)
     actual = conv(x, batch=BATCH)
     expected = dense.sgformer_attention(q, k, v, v, norm, BATCH, BATCH).flatten(1)
     torch.testing.assert_close(actual, expected)
@@ -54,7 +48,7 @@ def test_bipartite(norm, value_projection):
     conv = SGFormerConv(6, 6, norm=norm, value_projection=value_projection).double()
     x_src, x_dst = torch.randn(9, 6).double(), torch.randn(4, 6).double()
     batch = torch.arange(9) % 3, torch.tensor([2, 0, 0, 1])
-    (_, k, v), (q, _, self_value) = parts(conv, x_src), parts(conv, x_dst)
+    (_, k, v), (q, _, self_value) = heads_of(conv, x_src), heads_of(conv, x_dst)
     expected = dense.sgformer_attention(q, k, v, self_value, norm, batch[1], batch[0]).flatten(1)
     torch.testing.assert_close(conv((x_src, x_dst), batch=batch), expected)
 
@@ -88,7 +82,7 @@ def test_scores_are_the_weights(norm):
     x = torch.randn(12, 6, dtype=torch.float64)
     weight = conv.attention_scores(x, pairs(12, 12), BATCH).view(12, 12, 2)
     assert (weight[BATCH[:, None] != BATCH[None]] == 0).all()
-    out = torch.einsum('jih,jhc->ihc', weight, parts(conv, x)[2])
+    out = torch.einsum('jih,jhc->ihc', weight, heads_of(conv, x)[2])
     torch.testing.assert_close(out.flatten(1), conv(x, batch=BATCH))
 
 
@@ -123,7 +117,7 @@ def test_raises():
 def test_gradients_of_scores(norm):
     conv = SGFormerConv(6, 8, 2, norm=norm).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
-    q, k, _ = parts(conv, x)
+    q, k, _ = heads_of(conv, x)
     one_hot = torch.eye(12, dtype=torch.float64)[:, None].expand(-1, 2, -1)
     expected = (
         dense.sgformer_attention(q, k, one_hot, one_hot, norm, BATCH, BATCH)
