@@ -4,7 +4,7 @@ from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_choice, check_number
-from torch_geometric_lgt.functional.neighbors.jaccard import check_neighbors
+from torch_geometric_lgt.functional.neighbors.jaccard import NEIGHBORS
 from torch_geometric_lgt.functional.neighbors.node_sampling import (
     MEASURES,
     attention_distance,
@@ -84,7 +84,7 @@ class AttentionNodeSampling(BaseTransform):
         if not factor > 0:
             raise ValueError(f"'factor' must be positive (got {factor})")
         check_choice('measure', measure, MEASURES)
-        check_neighbors(neighbors)
+        check_choice('neighbors', neighbors, NEIGHBORS)
         check_name(attr_name, optional=False)
         check_edge_type(edge_type)
         self.factor, self.measure, self.edge_type = factor, measure, edge_type

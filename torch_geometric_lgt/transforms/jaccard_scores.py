@@ -8,13 +8,8 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
-from torch_geometric_lgt._arguments import check_whole
-from torch_geometric_lgt.functional.neighbors.jaccard import (
-    NEIGHBORS,
-    check_neighbors,
-    jaccard,
-    minhash_jaccard,
-)
+from torch_geometric_lgt._arguments import check_choice, check_whole
+from torch_geometric_lgt.functional.neighbors.jaccard import NEIGHBORS, jaccard, minhash_jaccard
 from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._stores import (
     check_edge_type,
@@ -93,7 +88,7 @@ class JaccardScores(BaseTransform):
         edge_type: EdgeType | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
-        check_neighbors(neighbors)
+        check_choice('neighbors', neighbors, NEIGHBORS)
         if num_hashes is not None:
             check_whole('num_hashes', num_hashes, 1)
         if num_hashes is not None and cache_dir is not None:

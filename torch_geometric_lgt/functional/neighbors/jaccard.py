@@ -154,7 +154,7 @@ def neighborhoods(
     Raises:
         ValueError: If :obj:`neighbors` is none of the three.
     """
-    check_neighbors(neighbors)
+    check_choice('neighbors', neighbors, NEIGHBORS)
     source, target = edges[:, edges[0] != edges[1]].cpu().numpy()
     row, column = (target, source) if neighbors == 'in' else (source, target)
     if neighbors == 'all':
@@ -162,15 +162,6 @@ def neighborhoods(
     matrix = csr_array((np.ones(row.size, bool), (row, column)), shape=(num_nodes, num_nodes))
     matrix.sum_duplicates()
     return matrix.indptr.astype(np.int64), matrix.indices
-
-
-def check_neighbors(neighbors: str) -> None:
-    r"""Checks that :obj:`neighbors` is ``'all'``, ``'in'`` or ``'out'``.
-
-    Raises:
-        ValueError: If it is not.
-    """
-    check_choice('neighbors', neighbors, NEIGHBORS)
 
 
 def _checked(edge_index: Adj, pairs: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor]:
