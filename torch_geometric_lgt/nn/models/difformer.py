@@ -196,15 +196,7 @@ class DIFFormer(Backbone):
         batch_size = count_graphs(batch, batch_size, states, process_group)
         self.check_inputs(x, edge_index)
         edges = self.prepare_edges(edge_index, x.size(0), edge_weight)
-        context = GraphContext(
-            edges,
-            batch=batch,
-            batch_size=batch_size,
-            degree=degree,
-            states=states,
-            num_keys=num_keys,
-            process_group=process_group,
-        )
+        context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
         return self.readout(self.layers(x, context))
 
     def prepare_edges(

@@ -356,15 +356,7 @@ class GraphTransformer(LayerwiseModel):
             for block in self.blocks:
                 check_statistics(block, 'conv', fix=NODE_NORM)
         edges = self._message_input(edge_index, x, edge_attr, edge_weight, degree, batch)
-        context = GraphContext(
-            edges,
-            batch=batch,
-            batch_size=batch_size,
-            degree=degree,
-            states=states,
-            num_keys=num_keys,
-            process_group=process_group,
-        )
+        context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
         ordered = sorted_encodings(encodings, self.encodings, GraphTransformer.forward)
         layers = self.layers(x, context, *ordered)
         if self.level == 'node':

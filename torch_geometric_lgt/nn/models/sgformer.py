@@ -319,15 +319,7 @@ class SGFormer(Backbone):
         )
         if process_group is not None:
             check_statistics(self.gnn)
-        context = GraphContext(
-            None,
-            batch=batch,
-            batch_size=batch_size,
-            degree=degree,
-            states=states,
-            num_keys=num_keys,
-            process_group=process_group,
-        )
+        context = GraphContext(None, batch, batch_size, degree, states, num_keys, process_group)
         # before the layers, in which processes wait for each other
         edges = local_edges(self, edge_index, x.size(0), degree, x.dtype, edge_weight)
         layers = self.layers(x, context)
