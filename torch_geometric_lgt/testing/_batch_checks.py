@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.testing import assert_close
 
-from torch_geometric_lgt.testing._edge_checks import Call
+from torch_geometric_lgt.testing._promises import Call
 from torch_geometric_lgt.testing._samples import DOUBLE, sample, subgraph, tiny_graphs
 
 

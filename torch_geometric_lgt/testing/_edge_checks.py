@@ -9,11 +9,9 @@ from torch.testing import assert_close
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import WITH_TORCH_SPARSE
 
-from torch_geometric_lgt.testing._promises import promise
+from torch_geometric_lgt.testing._promises import Call, promise
 from torch_geometric_lgt.testing._samples import DOUBLE
 from torch_geometric_lgt.typing import SparseTensor
-
-Call = Callable[..., Tensor]
 
 
 def check_edges(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> None:

@@ -19,13 +19,12 @@ from torch_geometric_lgt.testing._batch_checks import (
     check_training_batch,
 )
 from torch_geometric_lgt.testing._edge_checks import (
-    Call,
     check_edge_weights,
     check_edges,
     edge_weights,
     takes_edge_weights,
 )
-from torch_geometric_lgt.testing._promises import check_function, promise
+from torch_geometric_lgt.testing._promises import Call, check_function, promise
 from torch_geometric_lgt.testing._samples import sample
 from torch_geometric_lgt.testing._saved import SavedStorages
 from torch_geometric_lgt.testing._wrapped_checks import check_wrapped

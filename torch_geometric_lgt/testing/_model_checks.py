@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 from torch_geometric.data import Data
 
-from torch_geometric_lgt.testing._edge_checks import Call, edge_weights, takes_edge_weights
+from torch_geometric_lgt.testing._edge_checks import edge_weights, takes_edge_weights
 from torch_geometric_lgt.testing._layer_checks import check_layer, plain_call
 from torch_geometric_lgt.testing._process_checks import check_processes
-from torch_geometric_lgt.testing._promises import check_function, promise
+from torch_geometric_lgt.testing._promises import Call, check_function, promise
 from torch_geometric_lgt.testing._samples import sample
 
 Batches = Callable[[Data], Any]

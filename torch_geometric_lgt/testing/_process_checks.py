@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch.testing import assert_close
 
+from torch_geometric_lgt.testing._promises import Call
 from torch_geometric_lgt.testing._samples import subgraph
-
-Call = Callable[..., Tensor]
 
 
 class Meeting:

@@ -1,8 +1,11 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torch import Tensor
 from torch.nn import Module
+
+Call = Callable[..., Tensor]  # of a layer or model, by its first argument
 
 
 @contextmanager

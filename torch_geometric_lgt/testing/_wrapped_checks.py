@@ -10,9 +10,8 @@ from torch.nn.utils.parametrize import register_parametrization
 from torch.testing import assert_close
 from torch_geometric.nn import Linear as PyGLinear
 
-from torch_geometric_lgt.testing._promises import promise
+from torch_geometric_lgt.testing._promises import Call, promise
 
-Call = Callable[..., Tensor]
 IN_ITS_PLACE = 'another module in its place'
 REPLACED_FIX = (
     '; call the part as a module and read no attribute of it, for a user may put an adapter in its '
