@@ -240,11 +240,6 @@ class LinearForm(NamedTuple):
         queries = LinearQueries(convert(queries.inputs), self_values, queries.norm)
         return LinearForm(queries, convert(self.keys), values)
 
-    def squares(self, sources: Segments, targets: Segments) -> tuple[Tensor, Tensor]:
-        r"""Computes the sums of squares of the keys and of the queries of each graph, ``[B, H]``
-        each."""
-        return sums_of_squares(self.keys, sources), sums_of_squares(self.queries.inputs, targets)
-
 
 def _products_take_less(inputs: KernelInput, values: LinearInput | None, nodes: Segments) -> bool:
     r"""Returns whether :obj:`inputs` and :obj:`values` (if there are any) are linear parts (Linear
@@ -286,7 +281,7 @@ def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Ten
         if form.affine(sources):
             state = gram_state(queries.inputs, form.keys, form.values, sources, targets)
             return gram_read(queries.scaled(state), queries.inputs, queries.self_values, targets)
-        squares = form.squares(sources, targets)
+        squares = sums_of_squares(form.keys, sources), sums_of_squares(queries.inputs, targets)
     factor = queries.factor(sources.sizes, *squares)
     query_input, values = form.with_values()
     return attend(query_input, form.keys, values, sources, targets, factor)

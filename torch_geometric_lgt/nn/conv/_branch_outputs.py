@@ -16,6 +16,7 @@ from torch_geometric_lgt.functional.neighbors.edge_attention import (
 )
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
+from torch_geometric_lgt.functional.neighbors.neighbor_sum import scaled_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import is_transformed, may_read_values
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
@@ -162,9 +163,7 @@ def branch_weight(
         return _sampled_softmax(kernel_value, inputs)
     if normalize:
         return row_normalized(kernel_value, edge_index, inputs.num_targets, edge_weight)
-    if edge_weight is None:
-        return kernel_value
-    return kernel_value * edge_weight.to(inputs.dtype)[:, None]
+    return scaled_weight(kernel_value, edge_weight)
 
 
 def _kernel_value(branch: Branch, inputs: BranchInputs, scores: Tensor | None) -> Tensor:
