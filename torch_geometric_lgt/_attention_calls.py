@@ -24,7 +24,7 @@ from torch_geometric_lgt.functional.segment import node_to_graph
 from torch_geometric_lgt.nn import DegreeMaskedAttention
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
 from torch_geometric_lgt.nn._layers.linear_parts import reference
-from torch_geometric_lgt.nn.models._streaming.stream import evaluation
+from torch_geometric_lgt.nn.models._evaluation import evaluation
 
 LAYERS = [
     *(

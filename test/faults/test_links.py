@@ -21,6 +21,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import AttentionMemory, DIFFormer, KernelAttentionConv, LiteGT
 from torch_geometric_lgt.nn.models._streaming import workspace
+from torch_geometric_lgt.nn.models._streaming.progress import FILE_NAME
 from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
 
 SECRET = b'not to be changed' * 400
@@ -519,11 +520,11 @@ def test_graphs_without_edges_in_a_folder(make, nodes, tmp_path):
 def test_names_of_all_files_are_known():
     """A run notes no name that it would refuse when it goes on."""
     assert all(
-        workspace.FILE_NAME.fullmatch(name)
+        FILE_NAME.fullmatch(name)
         for name in [*NAMES, 'local-1.bin', 'local-degrees.bin', 'noise-2.10.bin']
     )
     assert not any(
-        workspace.FILE_NAME.fullmatch(name)
+        FILE_NAME.fullmatch(name)
         for name in [
             'layer-0..bin',
             'layer-0.1.safetensors',

@@ -23,8 +23,9 @@ from torch_geometric_lgt.nn import (
     NodeFormer,
     SGFormer,
 )
-from torch_geometric_lgt.nn.models._streaming import loader_edges, workspace
-from torch_geometric_lgt.nn.models._streaming.stream import evaluation, neighborhood
+from torch_geometric_lgt.nn.models._evaluation import evaluation
+from torch_geometric_lgt.nn.models._streaming import loader_checks, workspace
+from torch_geometric_lgt.nn.models._streaming.stream import neighborhood
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
     JaccardScores,
@@ -532,7 +533,7 @@ def test_loaders_made_before_the_edges_changed_are_refused(make_loader):
 
 @pytest.mark.parametrize('position', [0, 49, 50, 158])
 def test_edges_are_compared_part_by_part(monkeypatch, position):
-    monkeypatch.setattr(loader_edges, 'CHUNK', 50)
+    monkeypatch.setattr(loader_checks, 'CHUNK', 50)
     data, model = graph(), BACKBONES['difformer']().double()
     batches = loader(data)
     assert model.inference(batches).shape == (60, 3)

@@ -15,12 +15,12 @@ from torch_geometric_lgt.nn.models._context_states import (
     state_of_all_keys,
     with_state,
 )
+from torch_geometric_lgt.nn.models._evaluation import evaluation
 from torch_geometric_lgt.nn.models._graph_context import Edges, GraphContext
 from torch_geometric_lgt.nn.models._streamed_model import StreamedModel
 from torch_geometric_lgt.nn.models._streaming.stream import (
     Part,
     Stream,
-    evaluation,
     node_rows,
     to_device,
 )

@@ -23,7 +23,7 @@ from torch_geometric_lgt.functional.ranking import (
 from torch_geometric_lgt.functional.tracing import is_transformed, may_read_values
 from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_edge_index
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, reference
-from torch_geometric_lgt.nn.models._streaming.stream import evaluation
+from torch_geometric_lgt.nn.models._evaluation import evaluation
 from torch_geometric_lgt.typing import Adj
 
 

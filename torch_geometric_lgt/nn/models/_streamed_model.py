@@ -13,8 +13,9 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_features,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import reference
+from torch_geometric_lgt.nn.models._evaluation import evaluation
 from torch_geometric_lgt.nn.models._graph_context import Edges
-from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
 
 
 class StreamedModel(Module):

@@ -96,7 +96,7 @@ class AttentionMemory:
         r"""Builds the states of the layers :obj:`convs` from their inputs ``[N, D]``, part by part.
         The method :obj:`attention_memory` of a model calls it."""
         memory = cls(frozen_double(convs), inputs, [None] * len(inputs), [])
-        stream.keep_locked(memory)
+        stream.workspace.keep_locked(memory)
         for index in range(len(inputs)):
             memory._noise[index] = memory._draw_noise(index, stream)
         states = [memory._stream_state(index, stream) for index in range(len(inputs))]

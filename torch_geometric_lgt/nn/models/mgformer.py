@@ -25,6 +25,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, reference
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
+from torch_geometric_lgt.nn.models._evaluation import evaluation
 from torch_geometric_lgt.nn.models._mgformer_data import (
     check_node_rows,
     joint_degrees,
@@ -35,7 +36,7 @@ from torch_geometric_lgt.nn.models._mgformer_neighbors import neighbor_embedding
 from torch_geometric_lgt.nn.models._mgformer_stream import stream_layers
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._recommender import Recommender
-from torch_geometric_lgt.nn.models._streaming.stream import Stream, evaluation
+from torch_geometric_lgt.nn.models._streaming.stream import Stream
 from torch_geometric_lgt.typing import Adj
 
 MASKS = ('degree', 'adjacency', 'none')

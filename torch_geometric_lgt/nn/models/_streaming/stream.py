@@ -1,8 +1,6 @@
 # N nodes, n nodes of a part, S nodes with an edge into them.
-import contextlib
 import hashlib
 import os
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.utils.data import DataLoader, Dataset
-from torch_geometric.data import Data, HeteroData, TensorAttr
+from torch_geometric.data import Data, TensorAttr
 from torch_geometric.sampler import NodeSamplerInput
-from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.utils import scatter
 from tqdm import tqdm
 
@@ -23,12 +20,10 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import widest_dtype
 from torch_geometric_lgt.nn.models._streaming.keys import graph_key, model_key
-from torch_geometric_lgt.nn.models._streaming.loader_edges import check_loader_edges
+from torch_geometric_lgt.nn.models._streaming.loader_checks import check_loader, check_loader_edges
 from torch_geometric_lgt.nn.models._streaming.workspace import RESULT, Workspace
 
 VERSION = 3
-_LOCK = threading.Lock()
-_EVALUATED: dict[Module, tuple[list[tuple[Module, bool]], int]] = {}
 
 
 class Part(NamedTuple):
@@ -161,11 +156,6 @@ class Stream:
                 "for each graph of to_data_list(), or delete 'batch' if the nodes of all graphs "
                 'attend to each other'
             )
-
-    def keep_locked(self, user: Any) -> None:
-        r"""Locks the folder against other processes until :obj:`user`, any object, is
-        garbage-collected."""
-        self.workspace.keep_locked(user)
 
     def node_values(self, name: str, nodes: slice | Tensor) -> Tensor:
         r"""Returns the rows ``[n, *]`` of the node attribute :obj:`name` for a range of ids or a
@@ -334,74 +324,10 @@ def _ids(nodes: slice) -> Tensor:
     return torch.arange(nodes.start, nodes.stop, device='cpu')
 
 
-def check_loader(loader: Any) -> None:
-    r"""Raises a ValueError unless :obj:`loader` is of one type of nodes and has a batch size, no
-    transform, and a sampler that returns all neighbours of one hop: with ``num_neighbors=[-1]``,
-    directed subgraphs and no times."""
-    if not hasattr(loader, 'node_sampler'):
-        raise ValueError(
-            "'loader' must be a NeighborLoader with num_neighbors=[-1] (got "
-            f'{type(loader).__name__})'
-        )
-    if isinstance(loader.data, HeteroData):
-        raise ValueError(
-            "'loader' must be of nodes of one type (got a HeteroData); load that of "
-            'to_homogeneous()'
-        )
-    sampler = loader.node_sampler
-    numbers = sampler.num_neighbors
-    numbers = next(iter(numbers.values())) if isinstance(numbers, dict) else numbers.get_values()
-    if list(numbers) != [-1]:
-        raise ValueError(
-            f"'loader' must have num_neighbors=[-1], all neighbours of one hop (got {numbers})"
-        )
-    if getattr(sampler, 'is_temporal', False):
-        raise ValueError(
-            "'loader' must have time_attr=None: with times it returns the earlier neighbours only"
-        )
-    if loader.transform is not None:
-        raise ValueError(
-            "'loader' must have transform=None, as its data are read without batches (got "
-            f'{loader.transform}); transform the data before'
-        )
-    kind = getattr(sampler, 'subgraph_type', SubgraphType.directional)
-    if loader.batch_size is None:
-        wrong = 'a batch sampler'
-    elif kind != SubgraphType.directional:
-        wrong = f'subgraph_type={kind.value!r}'
-    else:
-        return
-    raise ValueError(
-        f"'loader' must have subgraph_type='directional' and a batch_size (got {wrong})"
-    )
-
-
 def node_rows(x: Tensor, nodes: slice | Tensor) -> Tensor:
     r"""Returns the rows ``[n, *]`` of :obj:`x` ``[N, *]`` for a range of ids or a tensor of ids
     :obj:`nodes` ``[n]``. On a processor PyTorch selects rows faster than it indexes them."""
     return x[nodes] if isinstance(nodes, slice) else x.index_select(0, nodes.to(x.device))
-
-
-@contextlib.contextmanager
-def evaluation(model: Module) -> Iterator[Module]:
-    r"""Context manager: sets :obj:`model` to evaluation and disables gradients, and yields the
-    model. At the end each module gets its earlier training mode back. If several threads evaluate
-    the model at once, this is at the end of the last one."""
-    with _LOCK:
-        before = [(part, part.training) for part in model.modules()]
-        modes, users = _EVALUATED.get(model, (before, 0))
-        _EVALUATED[model] = modes, users + 1
-    try:
-        with torch.no_grad():
-            yield model.eval()
-    finally:
-        with _LOCK:
-            modes, users = _EVALUATED.pop(model)
-            if users > 1:
-                _EVALUATED[model] = modes, users - 1
-            else:
-                for part, mode in modes:
-                    part.training = mode
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:

@@ -3,14 +3,13 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import stat
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,35 +25,15 @@ from torch_geometric_lgt._io import (
     write_atomically,
     write_tensors,
 )
+from torch_geometric_lgt.nn.models._streaming.progress import PROGRESS, Progress, parse_progress
 
 KIND = 'streamed_state'
 RESULT = 'scores'
 REMEDY = 'delete the folder if its files are no longer needed, or give another one'
 LOCK = '.lock'
-PROGRESS = 'progress.json'
 SAVE_SECONDS = 20.0
 _OPENING = threading.Lock()
 _OPEN: 'weakref.WeakSet[Workspace]' = weakref.WeakSet()
-FILE_NAME = re.compile(
-    r'((layer|local|noise|state|memory)-\d+|degrees|local-degrees|scores)'
-    r'((\.\d+)?\.bin|\.safetensors)'
-)
-
-
-class Progress(NamedTuple):
-    r"""Stores how far a run is, the content of the file ``progress.json`` in its folder.
-
-    Attributes:
-        key (str): A text that identifies the model and the graph of the run.
-        done (dict): The number of finished rows by name of array or state.
-        sums (dict): The SHA-256 of the finished rows by name of array.
-        files (list): The names of all files that the run has created.
-    """
-
-    key: str
-    done: dict[str, int]
-    sums: dict[str, str]
-    files: list[str]
 
 
 class Workspace:
@@ -390,30 +369,3 @@ def _stored(array: Tensor) -> np.ndarray:
     r"""Returns the array as its file stores it: bfloat16, which NumPy lacks, as int16 of the same
     bits."""
     return (array.view(torch.int16) if array.dtype == torch.bfloat16 else array).numpy()
-
-
-def parse_progress(content: bytes, num_nodes: int) -> Progress:
-    r"""Converts :obj:`content`, the JSON bytes of a progress file, to the progress of a run with
-    :obj:`num_nodes` nodes.
-
-    Raises:
-        ValueError: If a value is missing, of another type or out of range, or a file has a name
-            that no run uses.
-    """
-    values = json.loads(content)
-    if not isinstance(values, dict) or values.keys() != {*Progress._fields}:
-        raise ValueError(f'it must be an object with {", ".join(Progress._fields)}')
-    progress = Progress(**values)
-    if not isinstance(progress.key, str) or not all(
-        isinstance(value, dict) for value in (progress.done, progress.sums)
-    ):
-        raise ValueError("'key' must be text, 'done' and 'sums' objects")
-    if any(type(rows) is not int or not 0 <= rows <= num_nodes for rows in progress.done.values()):
-        raise ValueError(f"'done' must have numbers from 0 to {num_nodes} (got {progress.done})")
-    if not all(isinstance(value, str) for value in progress.sums.values()):
-        raise ValueError(f"'sums' must have texts (got {progress.sums})")
-    if not isinstance(progress.files, list) or not all(
-        isinstance(name, str) and FILE_NAME.fullmatch(name) for name in progress.files
-    ):
-        raise ValueError(f"'files' must have names of arrays and states (got {progress.files})")
-    return progress

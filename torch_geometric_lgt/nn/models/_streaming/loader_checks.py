@@ -3,11 +3,54 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler.base import SubgraphType
 
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 
 CHUNK = 1 << 20
+
+
+def check_loader(loader: Any) -> None:
+    r"""Raises a ValueError unless :obj:`loader` is of one type of nodes and has a batch size, no
+    transform, and a sampler that returns all neighbours of one hop: with ``num_neighbors=[-1]``,
+    directed subgraphs and no times."""
+    if not hasattr(loader, 'node_sampler'):
+        raise ValueError(
+            "'loader' must be a NeighborLoader with num_neighbors=[-1] (got "
+            f'{type(loader).__name__})'
+        )
+    if isinstance(loader.data, HeteroData):
+        raise ValueError(
+            "'loader' must be of nodes of one type (got a HeteroData); load that of "
+            'to_homogeneous()'
+        )
+    sampler = loader.node_sampler
+    numbers = sampler.num_neighbors
+    numbers = next(iter(numbers.values())) if isinstance(numbers, dict) else numbers.get_values()
+    if list(numbers) != [-1]:
+        raise ValueError(
+            f"'loader' must have num_neighbors=[-1], all neighbours of one hop (got {numbers})"
+        )
+    if getattr(sampler, 'is_temporal', False):
+        raise ValueError(
+            "'loader' must have time_attr=None: with times it returns the earlier neighbours only"
+        )
+    if loader.transform is not None:
+        raise ValueError(
+            "'loader' must have transform=None, as its data are read without batches (got "
+            f'{loader.transform}); transform the data before'
+        )
+    kind = getattr(sampler, 'subgraph_type', SubgraphType.directional)
+    if loader.batch_size is None:
+        wrong = 'a batch sampler'
+    elif kind != SubgraphType.directional:
+        wrong = f'subgraph_type={kind.value!r}'
+    else:
+        return
+    raise ValueError(
+        f"'loader' must have subgraph_type='directional' and a batch_size (got {wrong})"
+    )
 
 
 def check_loader_edges(sampler: Any, data: Data, num_nodes: int) -> None:
