@@ -27,8 +27,8 @@ def measure_call(call: AttentionCall, targets: Tensor) -> dict[str, Any]:
     )
     others = None
     if rows.is_self is not None:
-        total, own = weight.sum(1), (weight * rows.is_self[..., None]).sum(1)
-        others = float(torch.where(total == 0, 0, 1 - own / total).mean())
+        total, self_weight = weight.sum(1), (weight * rows.is_self[..., None]).sum(1)
+        others = float(torch.where(total == 0, 0, 1 - self_weight / total).mean())
     vectors = call.queries_and_keys()
     query, key = (
         (float(vector_norm(part, dim=2).mean()) for part in vectors) if vectors else (None, None)

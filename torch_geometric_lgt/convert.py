@@ -232,8 +232,8 @@ def _renamed(state_dict: Mapping[str, Tensor], rules: Rules) -> dict[str, Tensor
     renamed, unknown = {}, []
     for name, value in state_dict.items():
         plain = name.removeprefix('module.')  # of DataParallel
-        found = ((re.fullmatch(pattern, plain), new) for pattern, new in rules)
-        match, new = next(((match, new) for match, new in found if match), (None, None))
+        matches = ((re.fullmatch(pattern, plain), new) for pattern, new in rules)
+        match, new = next(((match, new) for match, new in matches if match), (None, None))
         if match is None:
             unknown.append(name)
         elif new is not None:

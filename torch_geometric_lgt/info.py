@@ -120,15 +120,15 @@ def _devices() -> dict[str, str]:
     import torch
 
     cuda = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    found = {
+    devices = {
         'processors': str(os.cpu_count()),
         'threads of torch': str(torch.get_num_threads()),
         'CUDA of torch': str(torch.version.cuda or 'none: built without CUDA'),
     }
     for index, device in enumerate(cuda):
         memory, capability = device.total_memory / 2**30, f'{device.major}.{device.minor}'
-        found[f'cuda:{index}'] = f'{device.name}, {memory:.0f} GiB, capability {capability}'
-    return found
+        devices[f'cuda:{index}'] = f'{device.name}, {memory:.0f} GiB, capability {capability}'
+    return devices
 
 
 def _kernels(extras: dict[str, str]) -> dict[str, str]:

@@ -110,17 +110,18 @@ def segments(
     return Segments(sizes, None if is_sorted else batch.argsort(stable=True))
 
 
-def count_graphs(batch: Any, batch_size: int | None, *given: Any) -> int | None:
+def count_graphs(batch: Any, batch_size: int | None, *alternatives: Any) -> int | None:
     r"""Returns :obj:`batch_size`, or the number of graphs in :obj:`batch` where code compiled by
     :meth:`torch.compile` has no :obj:`batch_size`.
 
     Compiled code cannot read that number. PyTorch breaks the graph at this call, so that a layer
-    or model that starts with it is compiled as one graph after the break. :obj:`given` are
-    arguments that tell the number of graphs, such as a state: with one of them it is not counted.
+    or model that starts with it is compiled as one graph after the break. :obj:`alternatives`
+    are arguments that tell the number of graphs, such as a state: with one of them it is not
+    counted.
     """
     if batch is None or batch_size is not None or not torch.compiler.is_dynamo_compiling():
         return batch_size
-    if any(argument is not None for argument in given):
+    if any(argument is not None for argument in alternatives):
         return batch_size
     return _count_uncompiled(*(batch if isinstance(batch, tuple) else (batch,)))
 

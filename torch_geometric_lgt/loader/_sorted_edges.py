@@ -189,15 +189,15 @@ def _edge_values(
     if isinstance(data, Data):
         # an attribute with one value for each node and each edge counts as one of nodes for PyG
         on_edges = name in data and (argument == 'weight_attr' or data.is_edge_attr(name))
-        found = {SINGLE_EDGE_TYPE: data[name]} if on_edges else {}
+        attributes = {SINGLE_EDGE_TYPE: data[name]} if on_edges else {}
     else:
-        found = {store._key: store[name] for store in data.edge_stores if name in store}
-    if not found:
+        attributes = {store._key: store[name] for store in data.edge_stores if name in store}
+    if not attributes:
         of = 'edges' if argument == 'weight_attr' else 'nodes or edges'
         raise ValueError(f"'{argument}' must name an attribute of {of} (got {name!r})")
     values = {
         kind: _checked(argument, name, value, edges[kind].source.numel(), 'edge')
-        for kind, value in found.items()
+        for kind, value in attributes.items()
     }
     if argument == 'time_attr':
         return values

@@ -78,11 +78,11 @@ def seed_times(
     Raises:
         ValueError: If the seeds of a type have no times.
     """
-    given = {SINGLE_NODE_TYPE: time} if isinstance(time, Tensor) else time
+    by_type = {SINGLE_NODE_TYPE: time} if isinstance(time, Tensor) else time
     times = [torch.empty(0, dtype=torch.long, device='cpu')]
     for kind, nodes in seed.items():
-        if given is not None:
-            times.append(given[kind].cpu())
+        if by_type is not None:
+            times.append(by_type[kind].cpu())
         elif node_time is not None and kind in node_time:
             times.append(node_time[kind][nodes.cpu()])
         else:

@@ -56,12 +56,12 @@ def _keeps_nodes(data: Any, out: Any, batch: Any, name: str | None, size: int) -
     of the sampler's output :obj:`out`. A graph of one type has the name :obj:`None`."""
     if name is None:
         store, nodes = batch, out.node
-        own = data.get('n_id') if isinstance(data, (Data, HeteroData)) else None
+        user_ids = data.get('n_id') if isinstance(data, (Data, HeteroData)) else None
     else:
         store, nodes = batch.to_dict().get(name, {}), out.node[name]
-        own = data[name].get('n_id') if isinstance(data, HeteroData) else None
+        user_ids = data[name].get('n_id') if isinstance(data, HeteroData) else None
     ids = nodes[:size].cpu()
-    if own is not None:
-        ids = own.cpu()[ids]  # PyG keeps the ids of the user
+    if user_ids is not None:
+        ids = user_ids.cpu()[ids]  # PyG keeps the ids of the user
     n_id = store.get('n_id')
     return n_id is not None and torch.equal(n_id[:size].cpu(), ids)

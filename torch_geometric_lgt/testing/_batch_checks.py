@@ -66,7 +66,7 @@ def check_training_batch(layer: Module, call: Call, in_channels: int) -> None:
             module.eval()
     others = batch != 2
     for scale in (1.0, 10.0):
-        found = []
+        runs = []
         for change in (1.0, float('nan')):
             leaf = (
                 torch.where(others[:, None], scale * x, scale * x * change).float().requires_grad_()
@@ -77,8 +77,8 @@ def check_training_batch(layer: Module, call: Call, in_channels: int) -> None:
             (grad,) = torch.autograd.grad(
                 out, leaf, torch.linspace(-1, 1, out.numel()).view_as(out)
             )
-            found.append((out.detach(), grad[others]))
-        for name, beside, expected in zip(('output', 'gradient'), found[1], found[0], strict=True):
+            runs.append((out.detach(), grad[others]))
+        for name, beside, expected in zip(('output', 'gradient'), runs[1], runs[0], strict=True):
             bound = 1e-5 * float(expected.abs().max())
             message = f'the {name} of a graph depends on its neighbour in the batch in training'
             assert_close(

@@ -148,8 +148,8 @@ def _check_range(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch
         with promise(f'a backward pass with features times {factor:g}'):
             out = call(layer.eval(), leaf, edge_index, batch)
             out.sum().backward()
-        found = [out, leaf.grad, *(parameter.grad for parameter in layer.parameters())]
-        if not all(part is None or bool(part.isfinite().all()) for part in found):
+        results = [out, leaf.grad, *(parameter.grad for parameter in layer.parameters())]
+        if not all(part is None or bool(part.isfinite().all()) for part in results):
             raise AssertionError(
                 f'features times {factor:g} make outputs or gradients that are not finite; '
                 'keep denominators away from 0 and exponentials from overflow, for example by '
@@ -236,8 +236,8 @@ def _check_side_effects(
         dict(layer.state_dict()), state, rtol=0, atol=0, msg='evaluation changes the state dict'
     )
     assert_close(torch.get_rng_state(), random, msg='evaluation draws from the global random state')
-    for part, kept in zip((x, edge_index, batch), before, strict=True):
-        assert_close(part, kept, rtol=0, atol=0, msg='an input was written to')
+    for part, original in zip((x, edge_index, batch), before, strict=True):
+        assert_close(part, original, rtol=0, atol=0, msg='an input was written to')
     other.load_state_dict(layer.state_dict())
     for name, copied in (
         ('state dict', other),
@@ -320,7 +320,7 @@ def _check_precision(
 
 
 def _check_cost(layer: Module, call: Call, in_channels: int) -> None:
-    found = []
+    costs = []
     for num_nodes in (500, 2000):
         x = torch.randn(num_nodes, in_channels, requires_grad=True)
         edge_index = torch.arange(3 * num_nodes).remainder(num_nodes).view(3, -1)
@@ -329,7 +329,7 @@ def _check_cost(layer: Module, call: Call, in_channels: int) -> None:
         ).view(2, -1)
         with FlopCounterMode(display=False) as counter, SavedStorages() as saved:
             call(layer, x, edge_index).sum().backward()
-        found.append((counter.get_total_flops(), sum(saved.sizes)))
-    for name, few, many in zip(('flops', 'bytes for the backward pass'), *found, strict=True):
+        costs.append((counter.get_total_flops(), sum(saved.sizes)))
+    for name, few, many in zip(('flops', 'bytes for the backward pass'), *costs, strict=True):
         if not 0 < many <= 4.2 * few:
             raise AssertionError(f'{many} {name} at 4N nodes for {few} at N')

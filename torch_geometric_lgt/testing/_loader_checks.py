@@ -55,13 +55,13 @@ def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
         AssertionError: not each node comes up once as a seed: ...
     """
     data = _graph(num_nodes)
-    kept = data.clone()
+    original = data.clone()
     for workers in (0, 2):
         with promise(f'an epoch with {workers} workers'):
             _check_epoch(
                 make(data, shuffle=True, num_workers=workers, multiprocessing_context=None), data
             )
-    for name, value in kept.items():
+    for name, value in original.items():
         assert_close(
             data[name],
             value,
@@ -151,14 +151,14 @@ def _check_processes(make: MakeLoader, data: Data) -> None:
 
     Sharing a tensor with another process moves the tensor's memory: a NumPy array of that memory is
     invalid afterwards."""
-    here = make(data, shuffle=False, num_workers=0, multiprocessing_context=None)
+    in_parent = make(data, shuffle=False, num_workers=0, multiprocessing_context=None)
     for method in ('spawn', 'forkserver'):
         if method in multiprocessing.get_all_start_methods():
             with promise(f'an epoch with a worker by {method!r}', names_failures=True):
                 _check_epoch(
                     make(data, shuffle=True, num_workers=1, multiprocessing_context=method), data
                 )
-                _check_epoch(here, data)
+                _check_epoch(in_parent, data)
 
 
 def _check_seeds(make: MakeLoader, data: Data) -> None:

@@ -108,7 +108,7 @@ def _check_training(
 
 def _losses(model: Module, scores: Callable[[Module], Tensor], y: Tensor) -> list[float]:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
-    found = []
+    losses = []
     for step in range(30):
         optimizer.zero_grad()
         out = scores(model)
@@ -117,8 +117,8 @@ def _losses(model: Module, scores: Callable[[Module], Tensor], y: Tensor) -> lis
         if step == 0:
             _check_first_step(model, out.detach())
         optimizer.step()
-        found.append(float(loss.detach()))
-    return found
+        losses.append(float(loss.detach()))
+    return losses
 
 
 def _check_first_step(model: Module, out: Tensor) -> None:
@@ -146,10 +146,10 @@ def _check_weights(model: Module) -> None:
 def _check_inference(
     model: Any, call: Call, x: Tensor, edge_index: Tensor, batches: Batches
 ) -> None:
-    found = model.inference(batches(Data(x=x, edge_index=edge_index)))
+    actual = model.inference(batches(Data(x=x, edge_index=edge_index)))
     expected = call(model.eval(), x, edge_index).detach()
     assert_close(
-        found,
+        actual,
         expected,
         rtol=1e-10,
         atol=1e-10,
@@ -157,10 +157,10 @@ def _check_inference(
     )
     if takes_edge_weights(model, call, x, edge_index):
         weight = edge_weights(edge_index)
-        found = model.inference(batches(Data(x=x, edge_index=edge_index, edge_weight=weight)))
+        actual = model.inference(batches(Data(x=x, edge_index=edge_index, edge_weight=weight)))
         expected = call(model, x, edge_index, edge_weight=weight).detach()
         assert_close(
-            found,
+            actual,
             expected,
             rtol=1e-10,
             atol=1e-10,

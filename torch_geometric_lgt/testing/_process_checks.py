@@ -146,9 +146,9 @@ def check_processes(make: Callable[[], Module], call: Call, x: Tensor, edge_inde
 
     results = run_threads(len(parts), work)
     close = partial(assert_close, rtol=1e-10, atol=1e-10)
-    found = torch.cat([out for out, _ in results])
+    together = torch.cat([out for out, _ in results])
     close(
-        found,
+        together,
         expected.detach()[order],
         msg=lambda text: f'several processes differ from one: {text}',
     )

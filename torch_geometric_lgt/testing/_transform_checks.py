@@ -71,8 +71,8 @@ def check_transform(
     _check_edges(transform, graph, attr_name, expected, tolerance)
     if per_graph:
         graphs = [graph, _graph(1), Data(edge_index=graph.edge_index[:, :0], num_nodes=2)]
-        together = _found(transform, Batch.from_data_list(cast(Any, graphs)), attr_name)
-        alone = torch.cat([_found(transform, each, attr_name) for each in graphs])
+        together = _added(transform, Batch.from_data_list(cast(Any, graphs)), attr_name)
+        alone = torch.cat([_added(transform, each, attr_name) for each in graphs])
         assert_close(
             together,
             alone,
@@ -94,7 +94,7 @@ def _graph(seed: int) -> Graph:
     return Data(edge_index=torch.cat([edges, path, path.flip(0), extra], 1), num_nodes=num_nodes)
 
 
-def _found(transform: BaseTransform, graph: Graph, attr_name: str) -> Tensor:
+def _added(transform: BaseTransform, graph: Graph, attr_name: str) -> Tensor:
     with promise(f'the transform of {graph}'):
         changed: Any = transform(graph)
     out = changed[attr_name] if isinstance(changed, Data) and attr_name in changed else None
@@ -114,8 +114,8 @@ def _found(transform: BaseTransform, graph: Graph, attr_name: str) -> Tensor:
 
 
 def _check_side_effects(transform: BaseTransform, graph: Graph, attr_name: str) -> Tensor:
-    kept, random = graph.clone(), torch.get_rng_state()
-    expected = _found(transform, graph, attr_name)
+    original, random = graph.clone(), torch.get_rng_state()
+    expected = _added(transform, graph, attr_name)
     again = {
         'a second run': transform,
         'a copy': copy.deepcopy(transform),
@@ -123,7 +123,7 @@ def _check_side_effects(transform: BaseTransform, graph: Graph, attr_name: str) 
     }
     for name, other in again.items():
         assert_close(
-            _found(other, graph, attr_name),
+            _added(other, graph, attr_name),
             expected,
             rtol=0,
             atol=0,
@@ -132,7 +132,7 @@ def _check_side_effects(transform: BaseTransform, graph: Graph, attr_name: str) 
     assert_close(
         torch.get_rng_state(), random, msg='the transform draws from the global random state'
     )
-    if graph.keys() != kept.keys() or not torch.equal(graph.edge_index, kept.edge_index):
+    if graph.keys() != original.keys() or not torch.equal(graph.edge_index, original.edge_index):
         raise AssertionError('the graph that was given is changed')
     return expected
 
@@ -145,7 +145,7 @@ def _check_permutation(
         edge_index=subgraph(graph.edge_index, order, graph.num_nodes), num_nodes=graph.num_nodes
     )
     expected = expected if expected.size(0) == graph.num_edges else expected[order]
-    actual = _found(transform, moved, attr_name)
+    actual = _added(transform, moved, attr_name)
     assert_close(
         actual,
         expected,
@@ -160,14 +160,14 @@ def _check_edges(
 ) -> None:
     short = Data(edge_index=graph.edge_index.int(), num_nodes=graph.num_nodes)
     assert_close(
-        _found(transform, short, attr_name),
+        _added(transform, short, attr_name),
         expected,
         rtol=0,
         atol=tolerance,
         msg=lambda text: f'edges as int32: {text}',
     )
     for num_nodes in (3, 0):
-        _found(
+        _added(
             transform,
             Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=num_nodes),
             attr_name,
@@ -202,7 +202,7 @@ class _Planted:
 def _check_cache(make: Make, graph: Graph, attr_name: str, expected: Tensor) -> None:
     with tempfile.TemporaryDirectory() as folder:
         cache, mark = Path(folder) / 'cache', Path(folder) / 'ran'
-        _found(make(cache_dir=cache), graph, attr_name)
+        _added(make(cache_dir=cache), graph, attr_name)
         (path,) = cache.glob('*.safetensors')
         whole = path.read_bytes()
         damaged = {
@@ -215,7 +215,7 @@ def _check_cache(make: Make, graph: Graph, attr_name: str, expected: Tensor) -> 
             path.write_bytes(content)
             with warnings.catch_warnings():
                 warnings.simplefilter('ignore')  # that it is made anew
-                actual = _found(make(cache_dir=cache), graph, attr_name)
+                actual = _added(make(cache_dir=cache), graph, attr_name)
             assert_close(
                 actual,
                 expected,

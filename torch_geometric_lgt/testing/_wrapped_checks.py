@@ -51,10 +51,10 @@ def check_wrapped(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batc
                 wrapped = _copy(layer, part)
                 fix = REPLACED_FIX if how == IN_ITS_PLACE else ''
                 with promise(f'{how} at {name!r}', fix=fix):
-                    found = _results(wrapped, call, x, edge_index, batch, wrap(wrapped, name))
-                if found[2] is None:
+                    results = _results(wrapped, call, x, edge_index, batch, wrap(wrapped, name))
+                if results[2] is None:
                     raise AssertionError(f'no gradient reaches {how} at {name!r}')
-                for actual, wanted in zip(found[:2], expected[:2], strict=True):
+                for actual, wanted in zip(results[:2], expected[:2], strict=True):
                     assert_close(
                         actual,
                         wanted,

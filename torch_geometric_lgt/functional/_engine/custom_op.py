@@ -113,8 +113,8 @@ class Operator(Generic[A]):
                 formula = cast(Callable, self.recorded_formula)
 
                 def results_of(*values: Any) -> list[Tensor]:
-                    found = formula(cls.unpack(values), Saved(*results))
-                    return [found[i] for i in differentiated]
+                    computed = formula(cls.unpack(values), Saved(*results))
+                    return [computed[i] for i in differentiated]
 
                 needed = [i in slots and need for i, need in enumerate(ctx.needs_input_grad)]
                 return recorded_grads(

@@ -119,12 +119,13 @@ def attend_grads(arguments: AttendArguments, grad: Tensor) -> dict[str, Any]:
         leaves = [values[i] for i in chosen]
         out = attend(arguments.unpack(values))
         grads = torch.autograd.grad(out, leaves, grad)
-    found: dict[str, Any] = {}
+    by_argument: dict[str, Any] = {}
     for i, x, gradient in zip(chosen, inputs, grads, strict=True):
         field, _, name = slots[i].path.partition('.')
         gradient = torch.empty_like(x).copy_(gradient)  # with the strides of the input
-        (found.setdefault(field, {}) if name else found)[name or field] = gradient
-    return found
+        record = by_argument.setdefault(field, {}) if name else by_argument
+        record[name or field] = gradient
+    return by_argument
 
 
 def _attend_positions(arguments: AttendArguments, targets: Positions, sources: Positions) -> Tensor:

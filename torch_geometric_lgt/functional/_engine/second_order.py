@@ -41,13 +41,15 @@ def recorded_grads(
         pairs = [(result, grad) for result, grad in results if result.requires_grad]
         if pairs:
             outputs, grads = zip(*pairs, strict=True)
-            found = torch.autograd.grad(
+            input_grads = torch.autograd.grad(
                 outputs, leaves, grads, create_graph=True, materialize_grads=True
             )
         else:  # no output depends on an input: zeros that autograd records
-            found = [leaf.masked_fill(leaf.new_ones((), dtype=torch.bool), 0) for leaf in leaves]
+            input_grads = [
+                leaf.masked_fill(leaf.new_ones((), dtype=torch.bool), 0) for leaf in leaves
+            ]
     out: list[Tensor | None] = [None] * len(values)
-    for i, grad in zip(chosen, found, strict=True):
+    for i, grad in zip(chosen, input_grads, strict=True):
         out[i] = grad
     return tuple(out)
 

@@ -68,10 +68,10 @@ def _named_attention(
     channels: int, heads: int, attn_type: str, attn_kwargs: dict[str, Any]
 ) -> Module:
     known = inspect.signature(ATTENTIONS[attn_type]).parameters
-    given = {name: channels for name in CHANNELS if name in known}
-    given |= {name: heads for name in HEADS if name in known}
-    given |= FIXED.get(attn_type, {})
-    names = [name for name in known if name not in given]
+    arguments = {name: channels for name in CHANNELS if name in known}
+    arguments |= {name: heads for name in HEADS if name in known}
+    arguments |= FIXED.get(attn_type, {})
+    names = [name for name in known if name not in arguments]
     for name in attn_kwargs:
         if name not in names:
             hint = nearest_name(name, names)
@@ -84,7 +84,7 @@ def _named_attention(
                 f"'attn_kwargs' must have names among {', '.join(map(repr, names))} with "
                 f'attn_type={attn_type!r} (got {name!r}){hint}'
             )
-    return ATTENTIONS[attn_type](**given, **attn_kwargs)
+    return ATTENTIONS[attn_type](**arguments, **attn_kwargs)
 
 
 def reset_layer(module: Module) -> None:

@@ -61,10 +61,10 @@ def read_memory(
     noise = [tensors.get(f'{index}.noise') for index in range(len(convs))]
     states = []
     for index, conv in enumerate(convs):
-        own = {name: tensors[f'{index}.conv.{name}'] for name in conv.state_dict()}
+        parameters = {name: tensors[f'{index}.conv.{name}'] for name in conv.state_dict()}
         state = {name: tensors[f'{index}.state.{name}'] for name in STATE}
         try:
-            conv.load_state_dict(own)
+            conv.load_state_dict(parameters)
             conv.train(noise[index] is not None)
             _check_state(state, key_state(conv, inputs[index], noise[index], slice(0, 0)))
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -124,7 +124,7 @@ def _check_state(state: dict[str, Tensor], empty: AttentionState) -> None:
     r"""Raises a ValueError unless the tensors of a :obj:`state` have the dtypes, shapes, rank and
     samples of the state that the layer builds of no node."""
     for name, tensor in empty.state_dict().items():
-        form = tensor.dtype, tuple(tensor.shape)
-        found = state[name].dtype, tuple(state[name].shape)
-        if form != found or (name in ('rank', 'samples') and int(state[name]) != int(tensor)):
-            raise ValueError(f'{name} of {found} in place of {form}')
+        expected = tensor.dtype, tuple(tensor.shape)
+        actual = state[name].dtype, tuple(state[name].shape)
+        if expected != actual or (name in ('rank', 'samples') and int(state[name]) != int(tensor)):
+            raise ValueError(f'{name} of {actual} in place of {expected}')

@@ -341,9 +341,9 @@ class Workspace:
         the progress file. On Windows files stay that an array maps."""
         if self.folder is None:
             return
-        kept = (PROGRESS, self._newest_file(name).name)
+        remaining = (PROGRESS, self._newest_file(name).name)
         for path in self.folder.iterdir():
-            if path.name not in kept and self._is_created(path, self.files):
+            if path.name not in remaining and self._is_created(path, self.files):
                 with contextlib.suppress(PermissionError):
                     path.unlink()
 
