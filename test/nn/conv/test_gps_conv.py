@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormerConv,
+    GlobalAttention,
     GPSConv,
     GraphTransformer,
     JaccardSubtractorConv,
@@ -129,6 +130,18 @@ def test_compiled_message_passing_gets_the_batch_vector():
     layer = KernelAttentionConv(8, 8)
     plain, compiled = (GPSConv(8, conv, attn_type=None) for conv in (layer, torch.compile(layer)))
     assert plain.graph_arguments == compiled.graph_arguments == ['batch', 'batch_size']
+
+
+@pytest.mark.compiled
+def test_a_compiled_attention_is_taken():
+    """It was refused, because the compiled layer hides its arguments."""
+    layer, x = KernelAttentionConv(8, 8), features().float()
+    compiled = torch.compile(layer, backend='eager')
+    conv = GPSConv(8, None, attn_type=compiled).eval()
+    assert_close(conv.attend(x, BATCH, 4), layer(x, batch=BATCH, batch_size=4))
+    state = layer.attention_state(x, BATCH).detach()
+    assert_close(conv(x, batch=BATCH), conv(x, batch=BATCH, state=state))
+    assert GlobalAttention(compiled).conv is compiled
 
 
 def test_targets_read_a_state_of_all_keys():

@@ -313,7 +313,7 @@ def check_takes_edges(name: str, layer: torch.nn.Module) -> None:
 def check_batch_arguments(name: str, layer: torch.nn.Module) -> None:
     r"""Raises a ValueError, which starts with the argument :obj:`name`, unless :meth:`forward` of
     :obj:`layer` takes :obj:`batch` and :obj:`batch_size`."""
-    if not {'batch', 'batch_size'} <= inspect.signature(layer.forward).parameters.keys():
+    if not {'batch', 'batch_size'} <= forward_arguments(layer).keys():
         raise ValueError(
             f"'{name}' must take 'batch' and 'batch_size' to tell the graphs of a batch apart (got "
             f'{type(layer).__name__}); use KernelAttentionConv, DegreeMaskedAttention, '
