@@ -94,17 +94,7 @@ class Backbone(LayerwiseModel):
         state: AttentionState | None,
     ) -> Tensor:
         r"""Applies the attention of layer :obj:`index`, without residual and normalisation, and
-        returns ``[N, D]``.
-
-        Args:
-            index (int): The number of the layer, from 0.
-            x (torch.Tensor or tuple): The input of the layer ``[N, D]``, or a pair (sources,
-                targets), of which the targets get an output.
-            x_0 (torch.Tensor): The output of the input layer for the targets, ``[N, D]``.
-            context (GraphContext): The edges, the batch vector and what else the layers read.
-            state (AttentionState, optional): Sums over all keys, which replace the keys of
-                :obj:`x`.
-        """
+        returns ``[N, D]``. The arguments are those of :meth:`layer`."""
         return self.convs[index](x, context.edges, context.batch, context.batch_size, state=state)
 
     def input_layer(self, x: Tensor) -> Tensor:
@@ -122,7 +112,7 @@ class Backbone(LayerwiseModel):
         state: AttentionState | None,
     ) -> Tensor:
         r"""Computes the output :math:`\mathbf{Z}^{(l)}` ``[N, D]`` of layer :math:`l`, which is one
-        more than :obj:`index`. The arguments are those of :meth:`step`."""
+        more than :obj:`index`."""
         x_dst = x if isinstance(x, Tensor) else x[1]
         updated = self.step(index, x, x_0, context, state)
         z = self.norms[index + 1](self.step_weight * updated + self.residual_weight * x_dst)
