@@ -8,7 +8,6 @@ from torch_geometric.nn import MLP
 
 from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
-from torch_geometric_lgt.nn._layers.input_checks import check_sizes
 from torch_geometric_lgt.nn.conv.jaccard_subtractor_conv import JaccardSubtractorConv
 from torch_geometric_lgt.typing import Adj, PairTensor
 
@@ -119,7 +118,6 @@ def layer_widths(hidden_channels: int, num_layers: int, heads: int, reduce: bool
     Raises:
         ValueError: If there are too few layers, or :obj:`heads` does not divide a reduced number.
     """
-    check_sizes(heads=heads)
     check_whole('num_layers', num_layers, 4 if reduce else 1)
     if not reduce:
         return [hidden_channels] * num_layers

@@ -199,7 +199,7 @@ class SGFormer(Backbone):
             )
         if gnn is not None:
             check_takes_edges('gnn', gnn)
-        if gnn is None:
+        else:
             check_sizes(gnn_num_layers=gnn_num_layers)
             rate = dropout if gnn_dropout is None else gnn_dropout
             check_rates(gnn_dropout=rate)
