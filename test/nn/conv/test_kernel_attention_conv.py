@@ -5,11 +5,13 @@ import torch
 from definitions import features_of, heads_of
 from gradients import assert_same_gradients, leaves_of
 from torch.utils.flop_counter import FlopCounterMode
+from torch_geometric.typing import WITH_TORCH_SPARSE
 
-from torch_geometric_lgt.functional import kernel_attention
+from torch_geometric_lgt.functional import kernel_attention, sorted_edges
 from torch_geometric_lgt.nn import KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.testing._saved import SavedStorages
+from torch_geometric_lgt.typing import SparseTensor
 
 MAPS = ['simplex', 'orthogonal', 'positive', 'fourier', 'elu', 'relu', 'focused', 'learned']
 PAIRS = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
@@ -307,6 +309,30 @@ def test_repr():
     assert repr(tempered) == f"{start}'orthogonal', temperature=0.25)"
     module = KernelAttentionConv(6, 8, 2, feature_map=torch.nn.Softplus())
     assert repr(module) == f'{start}{torch.nn.Softplus()})'
+
+
+@pytest.mark.parametrize('source', ['value', 'output'])
+def test_edges_of_an_order_count_once(source):
+    """Also in lists that no hops made, the only edges of a pair: an entry of the matrix of an order
+    is 1, or the mean of weights."""
+    conv = KernelAttentionConv(6, 8, heads=2, relational_order=1, relational_input=source).double()
+    x = torch.randn(5, 6, dtype=torch.float64)
+    pair = (x, torch.randn(3, 6, dtype=torch.float64)) if source == 'value' else x
+    sizes = (5, 3) if source == 'value' else (5, 5)
+    once = torch.tensor([[0, 4, 1, 4], [2, 0, 2, 1]])
+    repeated = torch.cat([once, once[:, :3], once[:, :1]], 1)[:, [5, 0, 7, 3, 1, 6, 2, 4]]
+    expected = conv(pair, [once])
+    assert not torch.equal(expected, conv(pair, [once[:, :3]]))
+    torch.testing.assert_close(conv(pair, [repeated]), expected)
+    torch.testing.assert_close(conv(pair, [sorted_edges(once, *sizes)]), expected)
+    compiled = torch.compile(conv, fullgraph=True, backend='eager')
+    torch.testing.assert_close(compiled(pair, [repeated]), expected)
+    if WITH_TORCH_SPARSE:
+        weight = torch.arange(1.0, 9.0, dtype=torch.float64)
+        matrix = SparseTensor.from_edge_index(repeated.flip(0), weight, sizes[::-1])
+        mean = torch.stack([weight[(repeated == edge[:, None]).all(0)].mean() for edge in once.t()])
+        edges = sorted_edges(once, *sizes, edge_weight=mean)
+        torch.testing.assert_close(conv(pair, [matrix]), conv(pair, [edges]))
 
 
 @pytest.mark.compiled

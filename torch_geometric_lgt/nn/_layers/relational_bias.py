@@ -93,8 +93,8 @@ class RelationalBias(torch.nn.Module):
         r"""Returns one set of sorted edges for each order :math:`p`, the pairs of nodes that
         :math:`p` edges connect.
 
-        A list :obj:`edge_index` of such edges is sorted and returned. Edge weights exist for the
-        first order only, see :meth:`weighted_hop`.
+        A list :obj:`edge_index` of such edges is sorted and returned, without repeated edges. Edge
+        weights exist for the first order only, see :meth:`weighted_hop`.
 
         Args:
             edge_index (torch.Tensor or list): The edges of the graph, or a list with the edges of
@@ -120,11 +120,11 @@ class RelationalBias(torch.nn.Module):
                 edges, weight = self.weighted_hop(edges, num_src, weight)
                 return [sorted_edges(edges, num_src, num_dst, True, weight)]
             self_loops = self.source == 'value'
-            if self.order == 1 and torch.compiler.is_compiling():
-                pairs, first = first_hop(edges, num_src, self_loops)
-                return [sorted_edges(pairs, num_src, num_dst, backward=True)._replace(first=first)]
-            edge_index = hops(edges, num_src, self.order, self_loops)
-        elif edge_weight is not None:
+            if self.order == 1:
+                return [_distinct_edges(edges, num_src, num_dst, self_loops)]
+            orders = hops(edges, num_src, self.order, self_loops)
+            return [sorted_edges(pairs, num_src, num_dst, backward=True) for pairs in orders]
+        if edge_weight is not None:
             raise ValueError(
                 "'edge_weight' must be None where 'edge_index' is a list; give the weights to "
                 "'hops', which makes such lists"
@@ -133,7 +133,7 @@ class RelationalBias(torch.nn.Module):
             raise ValueError(
                 f"'edge_index' must hold the edges of {self.order} orders (got {len(edge_index)})"
             )
-        return [sorted_edges(edges, num_src, num_dst, backward=True) for edges in edge_index]
+        return [_edges_of_order(edges, num_src, num_dst) for edges in edge_index]
 
     def weighted_hop(
         self, edge_index: Tensor, num_nodes: int, weight: Tensor
@@ -228,3 +228,27 @@ class RelationalBias(torch.nn.Module):
         weight = symmetric_weight(edges.edge_index, *sizes, dtype, degree, edges.weight)
         weight = weight if edges.first is None else weight * counts
         return self.neighbor_sum(x, edges, weight, num_targets, edge_mask)
+
+
+def _edges_of_order(edge_index: Adj | SortedEdges, num_src: int, num_dst: int) -> SortedEdges:
+    r"""Returns the sorted edges of one order for an entry of a list that the caller made. Repeated
+    edges count once, or have their mean weight; :class:`SortedEdges` stay as they are."""
+    if isinstance(edge_index, SortedEdges):
+        return sorted_edges(edge_index, num_src, num_dst)
+    edges, weight = weighted_edges(edge_index, num_src, num_dst)
+    if weight is None:
+        return _distinct_edges(edges, num_src, num_dst, False)
+    edges, weight = weighted_hop(edges, num_src, False, weight)
+    return sorted_edges(edges, num_src, num_dst, True, weight)
+
+
+def _distinct_edges(
+    edge_index: Tensor, num_src: int, num_dst: int, self_loops: bool
+) -> SortedEdges:
+    r"""Returns the distinct edges of :obj:`edge_index` ``[2, E]``, with :obj:`self_loops` also a
+    self loop of each node, sorted by target and by source. Compiled code, which cannot drop edges,
+    marks the first of equal ones."""
+    pairs, first = first_hop(edge_index, num_src, self_loops)
+    if torch.compiler.is_compiling():
+        return sorted_edges(pairs, num_src, num_dst, backward=True)._replace(first=first)
+    return sorted_edges(pairs[:, first], num_src, num_dst, backward=True)
