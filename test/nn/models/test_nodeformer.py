@@ -2,7 +2,7 @@ import pytest
 import torch
 from gradients import gradients, leaves_of
 
-from torch_geometric_lgt.functional import edge_regularization
+from torch_geometric_lgt.functional import edge_regularization, sorted_edges
 from torch_geometric_lgt.nn import NodeFormer
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
 
@@ -97,6 +97,15 @@ def test_edge_loss_is_the_mean_over_layers(order):
         parts.append(edge_regularization(log, edges, 8))
     torch.testing.assert_close(loss, torch.stack(parts).mean())
     assert torch.autograd.grad(loss, x)[0].abs().max() > 0
+
+
+@pytest.mark.parametrize('order', [0, 1])
+def test_repeated_edges_count_once_in_the_edge_loss(order):
+    model, x = make(relational_order=order).eval(), torch.randn(8, 6, dtype=torch.float64)
+    expected = model(x, EDGES, return_edge_loss=True)
+    repeated = torch.cat([EDGES[:, :3], EDGES, EDGES[:, 2:4]], 1)
+    for edges in (repeated, sorted_edges(repeated, 8, 8)):
+        torch.testing.assert_close(model(x, edges, return_edge_loss=True), expected)
 
 
 def test_noise_in_training_only():

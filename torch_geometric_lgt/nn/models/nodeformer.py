@@ -13,6 +13,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.losses import edge_loss
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, sorted_edges
+from torch_geometric_lgt.functional.neighbors.hops import first_hop
 from torch_geometric_lgt.functional.segment import count_graphs
 from torch_geometric_lgt.nn._layers.input_checks import check_sizes, check_unused
 from torch_geometric_lgt.nn._layers.linear_parts import reference
@@ -265,11 +266,11 @@ class NodeFormer(Backbone):
             return_edge_loss (bool, optional): If :obj:`True`, returns the pair (scores, edge loss).
                 The loss, a scalar, is
                 :meth:`~torch_geometric_lgt.functional.edge_regularization` averaged over the
-                layers. It uses the edges of the first order, or without a bias the edges of the
-                graph. With ``relational_input='value'`` the first order contains a self loop of
-                each node, which the loss counts as an edge. Its probabilities are shares among the
-                nodes of :obj:`x`, also with :obj:`states` or :obj:`process_group`: the loss of a
-                part is not that of the whole graph. (default: :obj:`False`)
+                layers. It uses the edges of the first order, or without a bias the distinct edges
+                of the graph. With ``relational_input='value'`` the first order contains a self loop
+                of each node, which the loss counts as an edge. Its probabilities are shares among
+                the nodes of :obj:`x`, also with :obj:`states` or :obj:`process_group`: the loss of
+                a part is not that of the whole graph. (default: :obj:`False`)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
 
@@ -400,7 +401,9 @@ class NodeFormer(Backbone):
                 'weights (got some)'
             )
         pairs = edge_list(edges, num_nodes, num_nodes)
-        edges = edges if isinstance(edges, SortedEdges) else pairs  # converts others only once
+        if self.relational_order == 0:
+            pairs, first = first_hop(pairs, num_nodes, self_loops=False)
+            edges = pairs
         losses = []
         for conv, z in zip(self.convs, layers[:-1], strict=True):
             log_probability = conv.log_edge_probability(z, edges, batch, batch_size)
