@@ -267,16 +267,25 @@ def test_the_rate_of_graphtransformer_on_communities():
     assert said in words('docs/benchmarks/many_graphs.rst')
 
 
-def test_epochs_of_graphtransformer_on_all_communities():
-    few, many = (
-        result('sbm', f'graphtransformer-cluster-{name}') for name in ('medium', 'medium-40-epochs')
+def test_graphtransformer_on_all_communities():
+    few, many, mean = (
+        result('sbm', f'graphtransformer-cluster-medium{end}')
+        for end in ('', '-40-epochs', '-mean')
     )
-    metrics = few['metrics']['accuracy'], many['metrics']['accuracy']
-    first, second = (f'{100 * metric["mean"]:.1f}' for metric in metrics)
+    first, second, control = (
+        f'{100 * record["metrics"]["accuracy"]["mean"]:.1f}' for record in (few, many, mean)
+    )
     text = words('docs/attention.rst')
-    assert f'attention by position has {first} with {few["parameters"]:,} parameters' in text
+    assert (
+        f'attention by position has {first} with {few["parameters"]:,} parameters, and the plain '
+        f'mean {control} with {mean["parameters"]:,}.'
+    ) in text
+    valid = {f'{100 * record["metrics"]["valid_accuracy"]["mean"]:.1f}' for record in (few, mean)}
+    assert f'On the validation graphs both have {valid.pop()}.' in text
+    assert not valid
     best = many['metrics']['best_epoch']['mean']
-    assert f'``--epochs 40``) it has {second}, the {best:.0f}th is the best one' in text
+    said = f'``--epochs 40``) attention by position has {second}, the {best:.0f}th is the best one'
+    assert said in text
 
 
 def minutes(task, name):
