@@ -38,6 +38,7 @@ TITLES = {
 }
 DATASETS = {
     'actor': 'Actor',
+    'amherst41': 'Amherst41',
     'chameleon-filtered': 'Chameleon',
     'citeseer': 'CiteSeer',
     'computers': 'Amazon Computers',
@@ -45,7 +46,9 @@ DATASETS = {
     'cs': 'Coauthor CS',
     'digits': 'digits',
     'facebook_pagepage': 'Facebook pages',
+    'johnshopkins55': 'Johnshopkins55',
     'physics': 'Coauthor Physics',
+    'reed98': 'Reed98',
     'squirrel-filtered': 'Squirrel',
 }
 SETTINGS = {
