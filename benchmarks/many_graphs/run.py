@@ -164,9 +164,9 @@ def check_attention(args: argparse.Namespace, pe_channels: int) -> None:
             )
     elif args.attention == 'positions' and pe_channels == 0:
         raise DataError(
-            f'--attention positions of {GRAPH_TRANSFORMER} reads Laplacian encodings, which the '
-            f'graphs of --preset {args.preset} do not have; choose another attention, or --models '
-            'without this network'
+            f'--attention positions, the default of {GRAPH_TRANSFORMER}, reads Laplacian '
+            f'encodings, which the graphs of --preset {args.preset} do not have; choose '
+            '--attention mean or another one, or --models without this network'
         )
 
 

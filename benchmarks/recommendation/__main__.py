@@ -144,9 +144,10 @@ def check_effects(
     for (name, value), unused in UNUSED.items():
         for other in unused:
             if config.get(name) == value and other in overrides:
+                option = 'no-' * (overrides[other] is False) + other.replace('_', '-')
                 parser.error(
-                    f'--{other.replace("_", "-")} has no effect with --{name} {value} (got '
-                    f'{overrides[other]}); leave it out'
+                    f'--{option} has no effect with --{name} {value} (got {overrides[other]}); '
+                    'leave it out'
                 )
 
 

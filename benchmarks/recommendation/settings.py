@@ -58,7 +58,8 @@ IMPLIED: dict[tuple[str, str], dict[str, Any]] = {
 UNUSED: dict[tuple[str, int], tuple[str, ...]] = {
     ('encoding', 0): ('normalize', 'encoding_scale'),
     ('layers', 0): (
-        *('heads', 'mask', 'feature_map', 'num_features', 'key_channels', 'residual', 'refresh'),
+        *('heads', 'mask', 'feature_map', 'num_features', 'key_channels', 'start', 'residual'),
+        'refresh',
     ),
 }
 # What each option takes that is neither a name nor true or false.

@@ -120,8 +120,7 @@ def main() -> None:
         '--cases',
         nargs='+',
         choices=METHODS,
-        default=[*METHODS],
-        help='the transforms that are measured',
+        help='the transforms that are measured (default: all that take the graphs)',
     )
     parser.groups['data'].add_argument(
         '--graphs', nargs='+', choices=[*GRAPHS, *REAL], help='graphs (default: those of the case)'
@@ -139,15 +138,16 @@ def main() -> None:
     if not args.table:
         pairs = [
             (case, graph)
-            for case in args.cases
+            for case in args.cases or METHODS
             for graph in args.graphs or ON[case]
             if (case == 'svd') == (graph in BIPARTITE)
         ]
-        idle = [case for case in args.cases if case not in {case for case, _ in pairs}]
+        idle = {*(args.cases or ())} - {case for case, _ in pairs}
         if idle:
             parser.error(
-                f'--graphs must have one for each of --cases (got none for {", ".join(idle)}): svd '
-                f'takes {", ".join(BIPARTITE)}, other cases other graphs'
+                '--graphs must have one for each of --cases (got none for '
+                f'{", ".join(sorted(idle))}): svd takes {", ".join(BIPARTITE)}, other cases other '
+                'graphs'
             )
         for graph in {graph for _, graph in pairs if graph in REAL}:
             with data_from(args.root, LAYOUT):

@@ -610,7 +610,13 @@ def test_headers_of_text_files_are_refused(tmp_path, content, line):
         InteractionDataset(write(tmp_path / 'mine', raw_txt=content), 'mine')
 
 
-@pytest.mark.parametrize('content', ['idris 1 2\nmary 1\n', 'ida 1 2\n3 x\n', 'id 1\n'])
+@pytest.mark.parametrize(
+    'content',
+    [
+        *('idris 1 2\nmary 1\n', 'ida 1 2\n3 x\n', 'id 1\n', 'Smith, 1 2\n'),
+        *('david 1\n7 1\n8 2\n', 'guid0 1 2\n5 3 4\n', 'user 1 2\n5 3\n'),
+    ],
+)
 def test_words_in_the_first_line_may_be_ids(tmp_path, content):
     first, *_ = content.split()
     dataset = InteractionDataset(write(tmp_path / 'mine', raw_txt=content), 'mine')
@@ -632,10 +638,18 @@ def test_validation_files_of_other_names_are_refused(tmp_path, name, split):
     root = write(tmp_path / 'mine', train_txt='0 1 2 3\n', test_txt='0 5\n')
     (root / 'mine' / 'raw').mkdir()
     (root / 'mine' / name).write_text('user_id,item_id\n0,4\n')
-    with pytest.raises(ValueError, match=rf"must be called 'valid' with .*{name}', which is not"):
+    message = rf"'root' must have its validation file as 'valid' and .*{name}', which is not"
+    with pytest.raises(ValueError, match=message):
         InteractionDataset(root, 'mine', split=split)
     (root / 'mine' / 'valid.txt').write_text('0 4\n')
     assert len(InteractionDataset(root, 'mine', split=split)) == 1
+
+
+@pytest.mark.parametrize('name', ['values.txt', 'devices.csv', 'valid.txt.lock', 'val_neg.txt'])
+def test_other_files_beside_the_parts_are_left_alone(tmp_path, name):
+    root = write(tmp_path / 'mine', train_txt='0 1 2 3\n', test_txt='0 5\n')
+    (root / 'mine' / name).write_text('')
+    assert InteractionDataset(root, 'mine').user_ids.tolist() == [0]
 
 
 @pytest.mark.parametrize('suffix', ['csv', 'parquet'])

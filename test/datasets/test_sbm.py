@@ -245,6 +245,13 @@ def test_a_set_is_described_in_order():
     assert _described('pre_filter', {'b', 'a', frozenset('dc')}) == "{'a'[], 'b'[], {'c'[], 'd'[]}}"
 
 
+@pytest.mark.parametrize('shift', [[1], [print], {'a': 1}, (print,), object()])
+def test_what_may_change_in_a_run_is_not_a_constant(shift):
+    """A list that a function fills made a file in each run, and one of functions an error."""
+    text = _described('pre_transform', reading(K=1, SHIFT=shift, __file__='here'))
+    assert text == _described('pre_transform', reading(K=1, SHIFT=[], __file__='there'))
+
+
 def test_each_default_dtype_has_its_own_file(tmp_path):
     try:
         for dtype in (torch.float32, torch.float64):

@@ -215,6 +215,11 @@ def test_edge_regularization_refuses_probabilities():
             edge_regularization(weights, edges, 3)
     assert edge_regularization(torch.tensor([0, 1e-6, 0]), edges, 3).abs() < 1e-6
     assert edge_regularization(torch.tensor([0, 1e-2, -1.0]), edges, 3) > 0
+    mask = torch.tensor([True, False, True])  # of which the value may be anything
+    assert edge_regularization(torch.tensor([0, 5.0, 0]), edges, 3, mask) == 0
+    with pytest.raises(ValueError, match='logarithms'):
+        edge_regularization(torch.tensor([0.5, -torch.inf, 0.25]), edges, 3, mask)
+    assert edge_regularization(torch.zeros(3, device='meta'), edges.to('meta'), 3).is_meta
 
 
 @pytest.mark.parametrize(

@@ -333,6 +333,8 @@ def test_arguments_that_are_refused():
     for make in (NeighborLoader, LinkNeighborLoader, NeighborSampler):
         with pytest.raises(ValueError, match="'time_attr' must name the times with temporal_strat"):
             make(data, [2], temporal_strategy='last')
+    sampler = NeighborSampler(data, [2], time_attr='node_time', temporal_strategy='last')
+    NeighborLoader(data, [2], neighbor_sampler=sampler, temporal_strategy='last')
     times = {'time_attr': 'node_time', 'input_time': torch.tensor([1.0, torch.nan])}
     with pytest.raises(ValueError, match=r"'input_time' must be a time .* seed nodes \(got NaN"):
         NeighborLoader(data, [2], torch.arange(2), **times)

@@ -20,7 +20,7 @@ from torch_geometric_lgt.datasets._split import check_seed
 
 SPLITS = ('train', 'val', 'test')
 CONSTANTS = (bool, int, float, str, tuple, list, dict, set, frozenset, Tensor, np.ndarray)
-NUMBERS = (bool, int, float, str, tuple, list, Tensor, np.ndarray)
+SCALARS = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
 
 class GeneratedDataset(InMemoryDataset):
@@ -29,9 +29,8 @@ class GeneratedDataset(InMemoryDataset):
 
     The name of the file is a checksum of all arguments. For :obj:`pre_transform` and
     :obj:`pre_filter` these are names, representations, attributes and the code of their functions,
-    and the constants of its module that a function reads.
-    A subclass generates the graphs in :meth:`graphs`,
-    and sets :obj:`sizes`, the default number of graphs by split.
+    and the constants of its module that a plain function reads. A subclass generates the graphs in
+    :meth:`graphs`, and sets :obj:`sizes`, the default number of graphs by split.
     """
 
     version: int | str = 1
@@ -213,9 +212,9 @@ def _class(value: type) -> str:
 
 
 def _globals(function: FunctionType) -> str:
-    r"""Returns a text with the numbers, texts and tensors of its module that a function reads, the
-    code of the functions of this module that it calls, and what these read. It is empty if there
-    are none."""
+    r"""Returns a text with the constants of its module that a function reads, the code of the
+    functions of this module that it calls, and what these read. It is empty if there are none.
+    Lists and other objects, which may change while the function runs, are left out."""
     space, found, unread = function.__globals__, {'': ''}, [function.__code__]
     while unread:
         code = unread.pop()
@@ -223,12 +222,21 @@ def _globals(function: FunctionType) -> str:
         loaded = (step for step in dis.get_instructions(code) if step.opname == 'LOAD_GLOBAL')
         for name in {step.argval for step in loaded} - found.keys():
             value = space.get(name)
-            if isinstance(value, NUMBERS):
+            if name.startswith('__'):
+                continue
+            if _is_constant(value):
                 found[name] = f'{name}={_text(value)}'
             elif isinstance(value, FunctionType) and value.__globals__ is space:
                 found[name] = f'{name}={_code(value.__code__)}'
                 unread.append(value.__code__)
     return ''.join(found[name] for name in sorted(found))
+
+
+def _is_constant(value: Any) -> bool:
+    r"""Returns whether a value is a number, a text, a tensor, an array, or a tuple of these."""
+    if isinstance(value, tuple):
+        return all(map(_is_constant, value))
+    return isinstance(value, (*SCALARS, Tensor, np.ndarray))
 
 
 def _code(code: CodeType) -> str:

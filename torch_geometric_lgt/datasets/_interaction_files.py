@@ -15,7 +15,8 @@ from torch_geometric_lgt.datasets._interaction_ids import WHOLE, Column, Ids
 from torch_geometric_lgt.datasets._interaction_times import time_order
 
 SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
-HEADER = re.compile('user|id', re.IGNORECASE)
+VALID = re.compile(r'(val|valid|validation|dev)\.(txt|csv|tsv|inter|dat|json|parquet)(\.gz|\.zip)?')
+HEADER = re.compile(r'(user|uid|id|user\w*|\w+_id|\w*user)(:\w+)?', re.IGNORECASE)
 
 
 class Interactions(NamedTuple):
@@ -59,9 +60,9 @@ def check_valid_name(folders: list[Path]) -> None:
     """
     paths = (path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir()))
     for path in paths:
-        if path.name.casefold().startswith(('val', 'dev')) and path.is_file():
+        if VALID.fullmatch(path.name.casefold()) and path.is_file():
             raise ValueError(
-                f"the validation file must be called 'valid' with one of {', '.join(SUFFIXES)} "
+                f"'root' must have its validation file as 'valid' and one of {', '.join(SUFFIXES)} "
                 f'(got {str(path)!r}, which is not read); rename it, or take it out of the folder'
             )
 
@@ -139,23 +140,23 @@ def _check_text(users: Column, items: Column, path: Path) -> None:
     r"""Checks that a text file has white space between its ids, and no header.
 
     Raises:
-        ValueError: If each user ends in a comma or semicolon, or the first line has names of
-            columns, such as ``user_id``, and all other ids are whole numbers.
+        ValueError: If each of several users ends in a comma or semicolon, or the first line has
+            names of columns alone, such as ``user_id``, and all other ids are whole numbers.
     """
     user_names, item_names = [*users.numbers], [*items.numbers]
-    if user_names and all(name.endswith((',', ';')) for name in user_names):
+    if len(user_names) > 1 and all(name.endswith((',', ';')) for name in user_names):
         raise ValueError(
             f'{str(path)!r} must have white space between ids (got {user_names[0]!r}); replace the '
             'commas, or call a table with a header .csv'
         )
-    if not user_names or not HEADER.search(user_names[0]):
+    if not user_names or not HEADER.fullmatch(user_names[0]):
         return
     in_first_line = max(items.number[: users.number.count(0)]) + 1
-    others = user_names[1:] + item_names[in_first_line:]
-    if others and all(map(WHOLE.fullmatch, others)):
+    titles, others = item_names[:in_first_line], user_names[1:] + item_names[in_first_line:]
+    if others and all(map(WHOLE.fullmatch, others)) and not any(map(WHOLE.fullmatch, titles)):
         raise ValueError(
             f'{str(path)!r} must have no header (got the line '
-            f'{" ".join([user_names[0], *item_names[:in_first_line]])!r}); remove it where the '
+            f'{" ".join([user_names[0], *titles])!r}); remove it where the '
             "other lines are 'user item item ..', else write a csv file"
         )
 

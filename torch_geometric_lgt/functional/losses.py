@@ -9,7 +9,7 @@ from torch_geometric.utils import scatter
 
 from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype, without_autocast
-from torch_geometric_lgt.functional.tracing import is_transformed, may_read_values
+from torch_geometric_lgt.functional.tracing import is_capturing, is_transformed, is_watched
 from torch_geometric_lgt.functional.unit_rows import unit_rows_formula
 
 CHUNK_ELEMENTS = 1 << 20
@@ -192,7 +192,8 @@ def edge_regularization(
 
     Raises:
         ValueError: If :obj:`log_probability` or :obj:`mask` does not have one entry for each edge,
-            or :obj:`log_probability` holds probabilities in place of their logarithms.
+            or :obj:`log_probability` holds probabilities in place of their logarithms. This check
+            waits for the device.
 
     Example:
         >>> import torch
@@ -205,7 +206,10 @@ def edge_regularization(
         tensor(0.6931)
     """
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
-        raise ValueError(f"'edge_index' must have shape [2, E] (got {tuple(edge_index.shape)})")
+        raise ValueError(
+            f"'edge_index' must have shape [2, E] (got {tuple(edge_index.shape)}); give the "
+            'sources as its first row and the targets as its second'
+        )
     if log_probability.dim() not in (1, 2) or not log_probability.is_floating_point():
         raise ValueError(
             "'log_probability' must hold floating-point numbers [E] or [E, H] (got "
@@ -221,7 +225,7 @@ def edge_regularization(
             f"'mask' must be a bool for each of {edge_index.size(1)} edges (got {mask.dtype}, "
             f'{tuple(mask.shape)})'
         )
-    _check_logarithms(log_probability)
+    _check_logarithms(log_probability, mask)
     return edge_loss(log_probability, edge_index, num_nodes, mask)
 
 
@@ -241,12 +245,19 @@ def edge_loss(
     return -(share * mean).sum() / max(1, num_nodes)
 
 
-def _check_logarithms(log_probability: Tensor) -> None:
-    r"""Raises a ValueError if the values are probabilities: none is below 0, and one is above 0 by
-    more than rounding. Code that is compiled, captured or transformed is not checked."""
-    if log_probability.numel() == 0 or not may_read_values() or is_transformed((log_probability,)):
+def _check_logarithms(log_probability: Tensor, mask: Tensor | None) -> None:
+    r"""Raises a ValueError if the values of edges that count are probabilities: none is below 0,
+    and one is above 0 by more than rounding. Code that is traced, captured, watched or transformed
+    is not checked."""
+    if log_probability.is_meta or is_watched() or is_capturing():
         return
-    least, most = torch.stack(log_probability.detach().aminmax()).tolist()
+    if is_transformed((log_probability,)):
+        return
+    values = log_probability.detach()
+    values = values if mask is None else values[mask]
+    if values.numel() == 0:
+        return
+    least, most = torch.stack(values.aminmax()).tolist()
     if least >= 0 and most > ROUNDING:
         raise ValueError(
             f"'log_probability' must hold logarithms, which are at most 0 (got {least:g} to "

@@ -198,8 +198,9 @@ def with_sampler(
         ValueError: If an argument of the sampler is not valid, or the loader cannot read the edges
             or attributes.
     """
-    check_strategy(arguments.get('temporal_strategy', 'uniform'), arguments.get('time_attr'))
     sampler = arguments.get('neighbor_sampler')
+    if sampler is None:
+        check_strategy(arguments.get('temporal_strategy', 'uniform'), arguments.get('time_attr'))
     compiled = torch_geometric.typing.WITH_PYG_LIB and not (
         _has_short_ids(data) or _needs_own_sampler(arguments)
     )

@@ -42,7 +42,7 @@ def check_times(argument: str, time: Tensor | None, num_seeds: int, seeds: str) 
     if time is not None and bool(time.isnan().any()):
         raise ValueError(
             f"'{argument}' must be a time for each of the {seeds} (got NaN, up to which no edge is "
-            'drawn)'
+            'drawn); leave these out, or give them a time'
         )
 
 

@@ -101,7 +101,11 @@ def test_numbers_that_are_refused(option, number, monkeypatch, capsys):
     ('script', 'options', 'message'),
     [
         (sbm, '--models gt gcn --attention mean', '--attention mean is for graphtransformer (got'),
-        (tsp, '--models gt graphtransformer', '--attention positions of graphtransformer reads'),
+        (
+            tsp,
+            '--models gt graphtransformer',
+            '--attention positions, the default of graphtransformer, reads',
+        ),
     ],
 )
 def test_attentions_that_no_network_or_graph_has(

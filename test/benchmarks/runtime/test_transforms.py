@@ -118,6 +118,16 @@ def test_a_case_without_a_graph_is_told(case, graph, monkeypatch, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_graphs_without_cases_are_measured_by_what_takes_them(monkeypatch, tmp_path):
+    measured = []
+    monkeypatch.setattr(transforms, 'measure', lambda case, graph, *_: measured.append(case))
+    monkeypatch.setattr(
+        sys, 'argv', ['x', '--graphs', 'grid-100k-nodes', '--output', str(tmp_path)]
+    )
+    transforms.main()
+    assert measured == [case for case in transforms.METHODS if case != 'svd']
+
+
 def test_the_program_of_a_fresh_process(monkeypatch, capsys):
     monkeypatch.setattr(transforms, 'work', lambda case: {'seconds': [len(case)]})
     monkeypatch.setattr(sys, 'argv', ['-c', '{"case": "svd"}'])

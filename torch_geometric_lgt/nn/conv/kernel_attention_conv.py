@@ -282,8 +282,8 @@ class KernelAttentionConv(KernelLayer):
         Compute the list once and pass it to many calls of :meth:`forward` as :obj:`edge_index`. The
         list is empty for a layer without a relational bias. Sources and targets are the same nodes;
         for a pair :obj:`x`, list the edges of each order yourself. Repeated edges in your list
-        count once, too, unless an entry is :class:`~torch_geometric_lgt.functional.SortedEdges`,
-        which is taken as it is.
+        count once, too. Each call sorts it, unless an entry is
+        :class:`~torch_geometric_lgt.functional.SortedEdges`, which is taken as it is.
 
         Args:
             edge_index (torch.Tensor or SparseTensor): The edges of the graph.

@@ -403,7 +403,7 @@ class NodeFormer(Backbone):
         pairs = edge_list(edges, num_nodes, num_nodes)
         if self.relational_order == 0:
             pairs, first = first_hop(pairs, num_nodes, self_loops=False)
-            edges = pairs
+            edges = sorted_edges(pairs, num_nodes, num_nodes)
         losses = []
         for conv, z in zip(self.convs, layers[:-1], strict=True):
             log_probability = conv.log_edge_probability(z, edges, batch, batch_size)
