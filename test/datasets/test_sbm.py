@@ -16,7 +16,7 @@ from torch_geometric.transforms import (
 )
 
 from torch_geometric_lgt.datasets import SBMDataset
-from torch_geometric_lgt.datasets._generated import _described
+from torch_geometric_lgt.datasets._generated import _described, _globals
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE
 
 
@@ -243,6 +243,11 @@ def inheriting(**attributes):
 def test_a_set_is_described_in_order():
     """The order in which a set lists texts differs from process to process."""
     assert _described('pre_filter', {'b', 'a', frozenset('dc')}) == "{'a'[], 'b'[], {'c'[], 'd'[]}}"
+
+
+def test_a_function_that_reads_no_constant_has_the_name_of_its_code():
+    """The built-in functions that it calls were constants without a value."""
+    assert _globals(lambda graph: len(graph.x)) == ''
 
 
 @pytest.mark.parametrize('shift', [[1], [print], {'a': 1}, (print,), object()])

@@ -215,21 +215,22 @@ def _globals(function: FunctionType) -> str:
     r"""Returns a text with the constants of its module that a function reads, the code of the
     functions of this module that it calls, and what these read. It is empty if there are none.
     Lists and other objects, which may change while the function runs, are left out."""
-    space, found, unread = function.__globals__, {'': ''}, [function.__code__]
+    space, unread = function.__globals__, [function.__code__]
+    texts: dict[str, str] = {}
     while unread:
         code = unread.pop()
         unread += [part for part in code.co_consts if isinstance(part, CodeType)]
         loaded = (step for step in dis.get_instructions(code) if step.opname == 'LOAD_GLOBAL')
-        for name in {step.argval for step in loaded} - found.keys():
-            value = space.get(name)
+        for name in {step.argval for step in loaded} & space.keys() - texts.keys():
+            value = space[name]
             if name.startswith('__'):
                 continue
             if _is_constant(value):
-                found[name] = f'{name}={_text(value)}'
+                texts[name] = f'{name}={_text(value)}'
             elif isinstance(value, FunctionType) and value.__globals__ is space:
-                found[name] = f'{name}={_code(value.__code__)}'
+                texts[name] = f'{name}={_code(value.__code__)}'
                 unread.append(value.__code__)
-    return ''.join(found[name] for name in sorted(found))
+    return ''.join(texts[name] for name in sorted(texts))
 
 
 def _is_constant(value: Any) -> bool:
