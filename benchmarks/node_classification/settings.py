@@ -309,16 +309,9 @@ def check_settings(config: dict[str, Any], model: str) -> None:
             f"'local_epochs' must be less than 'epochs', {config['epochs']} (got "
             f'{config["local_epochs"]})'
         )
-    if config['edge_loss_weight'] > 0 and model != 'nodeformer':
-        raise ValueError(
-            "'edge_loss_weight' is a setting of nodeformer (got "
-            f'{config["edge_loss_weight"]!r} for {model})'
-        )
-    if config['attention_weight_decay'] is not None and model != 'sgformer':
-        raise ValueError(
-            "'attention_weight_decay' is a setting of sgformer (got "
-            f'{config["attention_weight_decay"]!r} for {model})'
-        )
+    for name, owner in (('edge_loss_weight', 'nodeformer'), ('attention_weight_decay', 'sgformer')):
+        if config[name] != COMMON[name] and model != owner:
+            raise ValueError(f"'{name}' is a setting of {owner} (got {config[name]!r} for {model})")
 
 
 def check_options(options: dict[str, Any], defaults: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from torch_geometric.utils import scatter
 
 from torch_geometric_lgt._arguments import check_choice
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype, without_autocast
-from torch_geometric_lgt.functional.tracing import is_capturing, is_transformed, is_watched
+from torch_geometric_lgt.functional.tracing import is_transformed, is_watched, may_read_values
 from torch_geometric_lgt.functional.unit_rows import unit_rows_formula
 
 CHUNK_ELEMENTS = 1 << 20
@@ -249,9 +249,7 @@ def _check_logarithms(log_probability: Tensor, mask: Tensor | None) -> None:
     r"""Raises a ValueError if the values of edges that count are probabilities: none is below 0,
     and one is above 0 by more than rounding. Code that is traced, captured, watched or transformed
     is not checked."""
-    if log_probability.is_meta or is_watched() or is_capturing():
-        return
-    if is_transformed((log_probability,)):
+    if log_probability.is_meta or is_watched() or not may_read_values(log_probability):
         return
     values = log_probability.detach()
     values = values if mask is None else values[mask]

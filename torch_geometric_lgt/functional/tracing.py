@@ -69,10 +69,11 @@ def to_list(x: Tensor) -> list[Any]:
     return x.tolist()
 
 
-def may_read_values() -> bool:
+def may_read_values(*values: Tensor) -> bool:
     r"""Returns whether Python may read the values of tensors. It may not while the code
-    is traced (:meth:`is_tracing`) or a CUDA graph is captured."""
-    return not is_tracing() and not is_capturing()
+    is traced (:meth:`is_tracing`) or a CUDA graph is captured, nor the given :obj:`values` within a
+    transform of :mod:`torch.func` (:meth:`is_transformed`)."""
+    return not (is_tracing() or is_capturing() or (values and is_transformed(values)))
 
 
 @contextmanager

@@ -248,7 +248,8 @@ def _distinct_edges(
     r"""Returns the distinct edges of :obj:`edge_index` ``[2, E]``, with :obj:`self_loops` also a
     self loop of each node, sorted by target and by source. Compiled code, which cannot drop edges,
     marks the first of equal ones."""
-    pairs, first = first_hop(edge_index, num_src, self_loops)
     if torch.compiler.is_compiling():
+        pairs, first = first_hop(edge_index, num_src, self_loops)
         return sorted_edges(pairs, num_src, num_dst, backward=True)._replace(first=first)
-    return sorted_edges(pairs[:, first], num_src, num_dst, backward=True)
+    (pairs,) = hops(edge_index, num_src, 1, self_loops)
+    return sorted_edges(pairs, num_src, num_dst, backward=True)

@@ -18,7 +18,7 @@ from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import scaled_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.functional.tracing import is_transformed, may_read_values
+from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.nn.conv._branches import Branch
 
@@ -70,7 +70,7 @@ def check_jaccard(edge_jaccard: Tensor | None, num_edges: int) -> None:
             f"'edge_jaccard' must hold one index for each of {num_edges} edges (got "
             f'{tuple(edge_jaccard.shape)})'
         )
-    if num_edges == 0 or not may_read_values() or is_transformed((edge_jaccard,)):
+    if num_edges == 0 or not may_read_values(edge_jaccard):
         return
     least, most = map(float, edge_jaccard.detach().aminmax())  # in one pass
     if not 0 <= least <= most <= 1:

@@ -20,7 +20,7 @@ from torch_geometric_lgt.functional.ranking import (
     rule_bits,
     rule_of,
 )
-from torch_geometric_lgt.functional.tracing import is_transformed, may_read_values
+from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_edge_index
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, reference
 from torch_geometric_lgt.nn.models._evaluation import evaluation
@@ -230,8 +230,7 @@ class Recommender(Module):
         Raises:
             ValueError: If a label is not from 0 to 1.
         """
-        is_read = may_read_values() and not is_transformed((edge_label,))
-        if is_read and bool(((edge_label < 0) | (edge_label > 1)).any()):
+        if may_read_values(edge_label) and bool(((edge_label < 0) | (edge_label > 1)).any()):
             raise ValueError(
                 f"'edge_label' must be from 0 to 1 (got {edge_label.min()} to {edge_label.max()}); "
                 "PyG's loaders add 1 to labels where they draw negative pairs, whose label is 0"
