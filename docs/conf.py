@@ -99,7 +99,7 @@ MEASURED = ['data_normalizer', 'mask_weights', 'project_values']
 # Methods of PyG's message passing that end in an error: the layers have no messages.
 HOOKS = [
     f'register_{step}_forward_{hook}'
-    for step in ('message', 'aggregate')
+    for step in ('message', 'aggregate', 'message_and_aggregate', 'edge_update', 'propagate')
     for hook in ('hook', 'pre_hook')
 ]
 autodoc_default_options = {
