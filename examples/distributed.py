@@ -23,7 +23,7 @@ def train_and_test() -> None:
     x, y = (torch.from_numpy(part) for part in load_digits(return_X_y=True))
     x, y = x.double() / 16, y.long()  # in single precision, rounding grows from step to step
     train = torch.rand(len(y), generator=torch.Generator().manual_seed(0)) < 0.1
-    own = torch.arange(len(y)).tensor_split(world)[rank]  # the parts may have any sizes
+    local = torch.arange(len(y)).tensor_split(world)[rank]  # the parts may have any sizes
 
     torch.manual_seed(0)  # the same parameters on every process
     model = DistributedDataParallel(
@@ -32,12 +32,13 @@ def train_and_test() -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=5e-4)
     for epoch in range(1, 101):
         optimizer.zero_grad()
-        out = model(x[own], None, process_group=dist.group.WORLD)
-        loss = cross_entropy(out[train[own]], y[own][train[own]], reduction='sum') / train.sum()
+        out = model(x[local], None, process_group=dist.group.WORLD)
+        loss = cross_entropy(out[train[local]], y[local][train[local]], reduction='sum')
+        loss = loss / train.sum()
         (loss * world).backward()  # gradients are averaged over the processes
         optimizer.step()
         if epoch % 20 == 0:
-            hits = (out.argmax(1) == y[own])[~train[own]].sum()
+            hits = (out.argmax(1) == y[local])[~train[local]].sum()
             figures = torch.stack([loss.detach(), hits / (~train).sum()])
             dist.all_reduce(figures)
             if rank == 0:

@@ -36,11 +36,11 @@ def make_graph() -> Data:
 def train_and_test() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     data = make_graph()
-    own = torch.randperm(data.num_nodes).tensor_split(world)[rank]  # the seed is the same
-    # all neighbours, as many hops as DIFFormer has layers; own nodes come first in the batch
-    loader = NeighborLoader(data, [-1] * LAYERS, batch_size=len(own), input_nodes=own)
+    local = torch.randperm(data.num_nodes).tensor_split(world)[rank]  # the seed is the same
+    # all neighbours, as many hops as DIFFormer has layers; the local nodes come first in the batch
+    loader = NeighborLoader(data, [-1] * LAYERS, batch_size=len(local), input_nodes=local)
     batch = next(iter(loader))
-    y, train_mask = batch.y[: len(own)], batch.train_mask[: len(own)]
+    y, train_mask = batch.y[: len(local)], batch.train_mask[: len(local)]
     num_train = data.train_mask.sum()
 
     torch.manual_seed(0)  # the same parameters on every process
@@ -52,9 +52,9 @@ def train_and_test() -> None:
             batch.x,
             batch.edge_index,
             degree=batch.degree,  # in the whole graph
-            num_keys=len(own),  # the other nodes of the batch are keys on their own process
+            num_keys=len(local),  # the other nodes of the batch are keys on their own process
             process_group=dist.group.WORLD,
-        )[: len(own)]
+        )[: len(local)]
         loss = F.cross_entropy(out[train_mask], y[train_mask], reduction='sum') / num_train
         (loss * world).backward()  # gradients are averaged over the processes
         optimizer.step()
