@@ -226,7 +226,7 @@ POINTS = ('digits', 'random-5-10-85'), ('mnist', 'random-10-per-class')
 
 
 def test_figures_of_the_attention_page_are_those_of_the_results():
-    """The tables of kinds of attention are the only ones of results that are not generated."""
+    """The tables of kinds of attention are not generated."""
     measured = {
         (row['test accuracy'], row['validation accuracy'])
         for row in result_rows('sbm', 'sbm')
