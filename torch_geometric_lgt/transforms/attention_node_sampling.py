@@ -11,14 +11,12 @@ from torch_geometric_lgt.functional.neighbors.node_sampling import (
     largest_per_graph,
 )
 from torch_geometric_lgt.functional.numerics import complete_device
+from torch_geometric_lgt.transforms._attributes import add_attr, check_name, check_no_input
 from torch_geometric_lgt.transforms._stores import (
     check_edge_type,
-    check_name,
-    check_no_input,
     edges_of,
     homogeneous,
     num_nodes_of,
-    split_in_batch,
     type_repr,
 )
 
@@ -104,8 +102,7 @@ class AttentionNodeSampling(BaseTransform):
         batch = nodes.get('batch')
         batch = None if batch is None else batch.to(device)
         mask = largest_per_graph(distance, batch, self.factor)
-        nodes[self.attr_name] = mask.to(edges.device)
-        split_in_batch(data, nodes, self.attr_name)
+        add_attr(data, nodes, mask.to(edges.device), self.attr_name, 'node')
         return data
 
     def __repr__(self) -> str:

@@ -10,15 +10,13 @@ from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt.functional.neighbors.jaccard import NEIGHBORS, jaccard, minhash_jaccard
+from torch_geometric_lgt.transforms._attributes import add_attr, check_name, check_no_input
 from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._stores import (
     check_edge_type,
-    check_name,
-    check_no_input,
     edges_of,
     homogeneous,
     num_nodes_of,
-    split_in_batch,
     type_repr,
 )
 
@@ -112,12 +110,12 @@ class JaccardScores(BaseTransform):
         num_nodes = num_nodes_of(nodes)
         edges = edges_of(store, num_nodes, num_nodes)
         if self.num_hashes is None:
-            store[self.attr_name] = self._exact(edges, num_nodes)
+            scores = self._exact(edges, num_nodes)
         else:
-            store[self.attr_name] = minhash_jaccard(
+            scores = minhash_jaccard(
                 edges, num_nodes, self.num_hashes, None, self.neighbors, self.generator
             )
-        split_in_batch(data, store, self.attr_name, 'edge')
+        add_attr(data, store, scores, self.attr_name, 'edge')
         return data
 
     def _exact(self, edges: Tensor, num_nodes: int) -> Tensor:

@@ -14,21 +14,23 @@ from torch_geometric.typing import EdgeType
 from torch_geometric_lgt._arguments import check_choice, check_whole
 from torch_geometric_lgt.functional.neighbors.jaccard import neighborhoods
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
+from torch_geometric_lgt.transforms._attributes import (
+    add_attr,
+    add_node_attr,
+    check_name,
+    check_no_input,
+)
 from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._laplacian import laplacian_eigenpairs
 from torch_geometric_lgt.transforms._stores import (
-    add_node_attr,
     check_edge_type,
     check_inside_graphs,
-    check_name,
-    check_no_input,
     edges_of,
     graphs_of,
     homogeneous,
     nodes_by_graph,
     nodes_of,
     num_nodes_of,
-    split_in_batch,
     type_repr,
 )
 
@@ -160,11 +162,10 @@ class LaplacianPE(BaseTransform):
                 'mask': (torch.bool, (num_graphs, self.k)),
             },
         )
-        add_node_attr(node_store, encodings['vectors'].to(edges.device), self.attr_name)
-        split_in_batch(data, node_store, self.attr_name)
+        add_node_attr(data, node_store, encodings['vectors'].to(edges.device), self.attr_name)
         if self.attr_name is not None:
-            node_store[f'{self.attr_name}_mask'] = encodings['mask'].to(edges.device)
-            split_in_batch(data, node_store, f'{self.attr_name}_mask', 'graph')
+            mask = encodings['mask'].to(edges.device)
+            add_attr(data, node_store, mask, f'{self.attr_name}_mask', 'graph')
         return data
 
     def _encode(self, edges: Tensor, graphs: Segments) -> dict[str, Tensor]:

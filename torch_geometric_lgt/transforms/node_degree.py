@@ -8,15 +8,8 @@ from torch_geometric_lgt._arguments import check_flags
 from torch_geometric_lgt._graph_checks import check_node_types
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.transforms._stores import (
-    add_node_attr,
-    check_name,
-    check_no_input,
-    edges_of,
-    num_nodes_of,
-    split_in_batch,
-    weighted_edges_of,
-)
+from torch_geometric_lgt.transforms._attributes import add_node_attr, check_name, check_no_input
+from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of, weighted_edges_of
 
 
 @functional_transform('node_degree')
@@ -110,12 +103,9 @@ class NodeDegree(BaseTransform):
         else:
             degree = degrees(edge_index, total)
         for store in data.node_stores:
-            add_node_attr(
-                store,
-                degree[start[store._key] : start[store._key] + count[store._key]],
-                self.attr_name,
-            )
-            split_in_batch(data, store, self.attr_name)
+            first = start[store._key]
+            values = degree[first : first + count[store._key]]
+            add_node_attr(data, store, values, self.attr_name)
         return data
 
     def __repr__(self) -> str:

@@ -14,19 +14,21 @@ from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_flags, check_whole
 from torch_geometric_lgt._graph_checks import check_node_types
-from torch_geometric_lgt.transforms._cache import cached
-from torch_geometric_lgt.transforms._stores import (
+from torch_geometric_lgt.transforms._attributes import (
+    add_attr,
     add_node_attr,
-    check_edge_type,
-    check_inside_graphs,
     check_name,
     check_no_input,
+)
+from torch_geometric_lgt.transforms._cache import cached
+from torch_geometric_lgt.transforms._stores import (
+    check_edge_type,
+    check_inside_graphs,
     edges_of,
     graphs_of,
     homogeneous,
     nodes_by_graph,
     num_nodes_of,
-    split_in_batch,
     type_repr,
 )
 from torch_geometric_lgt.transforms._truncated_svd import truncated_svd
@@ -161,14 +163,12 @@ class SVDEncoding(BaseTransform):
             },
         )
         for store, side in zip(node_stores, ('row', 'column'), strict=False):
-            add_node_attr(store, encodings[side].to(device), self.attr_name)
-            split_in_batch(data, store, self.attr_name)
+            add_node_attr(data, store, encodings[side].to(device), self.attr_name)
         if self.attr_name is not None:
             mask = torch.zeros(len(rows), self.k, dtype=torch.bool, device='cpu')
             for index, nodes in enumerate(rows):
                 mask[index] = encodings['row'][nodes].any(0)
-            graph[f'{self.attr_name}_mask'] = mask.to(device)
-            split_in_batch(data, graph, f'{self.attr_name}_mask', 'graph')
+            add_attr(data, graph, mask.to(device), f'{self.attr_name}_mask', 'graph')
         return data
 
     def _matrix(
