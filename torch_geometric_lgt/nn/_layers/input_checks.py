@@ -1,6 +1,4 @@
 # N nodes, F input width.
-import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -237,39 +235,48 @@ def check_edge_attr(
     point, or is :obj:`None` for a layer or model, whose :obj:`kind` the message names, with
     :obj:`edge_channels` 0."""
     shape = None if edge_attr is None else tuple(edge_attr.shape)
-    expected = (num_edges, edge_channels) if edge_channels > 0 else None
-    if shape != expected:
-        hint = ''
-        if edge_attr is None:
-            hint = '; pass edge_attr=data.edge_attr'
-        elif not edge_attr.is_floating_point():
-            is_kind = shape in ((num_edges,), (num_edges, 1))
-            hint = '; encode numbers of kinds with one_hot or an Embedding' if is_kind else ''
-        elif shape == (num_edges,) and edge_channels == 1:
-            hint = '; give edge_attr[:, None]'
-        raise ValueError(
-            f"'edge_attr' must have shape {expected} (got {shape}){hint}"
-            if expected is not None
-            else f"'edge_attr' must be None for a {kind} with 'edge_channels' = 0 (got {shape})"
-        )
-    if edge_attr is not None and not edge_attr.is_floating_point():
+    if edge_channels == 0:
+        if edge_attr is not None:
+            raise ValueError(
+                f"'edge_attr' must be None for a {kind} with 'edge_channels' = 0 (got {shape})"
+            )
+        return
+    expected = (num_edges, edge_channels)
+    if edge_attr is None or shape != expected:
+        hint = _edge_attr_hint(edge_attr, expected)
+        raise ValueError(f"'edge_attr' must have shape {expected} (got {shape}){hint}")
+    if not edge_attr.is_floating_point():
         raise ValueError(
             f"'edge_attr' must be of floating point (got {edge_attr.dtype}); convert it with "
             'edge_attr.float(), or numbers of kinds with one_hot or an Embedding'
         )
 
 
+def _edge_attr_hint(edge_attr: Tensor | None, expected: tuple[int, int]) -> str:
+    r"""Returns the end of a message about :obj:`edge_attr` of another shape than :obj:`expected`,
+    ``(E, F_e)``."""
+    if edge_attr is None:
+        return '; pass edge_attr=data.edge_attr'
+    shape, num_edges = tuple(edge_attr.shape), expected[0]
+    if not edge_attr.is_floating_point():
+        is_kind = shape in ((num_edges,), (num_edges, 1))
+        return '; encode numbers of kinds with one_hot or an Embedding' if is_kind else ''
+    return '; give edge_attr[:, None]' if (*shape, 1) == expected else ''
+
+
 def check_laplacian_pe(laplacian_pe: Tensor | None, num_nodes: int, pe_channels: int) -> None:
     r"""Raises a ValueError unless :obj:`laplacian_pe` has the shape ``[N, pe_channels]``, or is
     :obj:`None` for a model with :obj:`pe_channels` 0."""
     shape = None if laplacian_pe is None else tuple(laplacian_pe.shape)
-    expected = (num_nodes, pe_channels) if pe_channels > 0 else None
-    if shape != expected:
+    if pe_channels == 0 and shape is not None:
+        raise ValueError(
+            f"'laplacian_pe' must be None for a model with 'pe_channels' = 0 (got {shape})"
+        )
+    expected = (num_nodes, pe_channels)
+    if pe_channels > 0 and shape != expected:
         raise ValueError(
             f"'laplacian_pe' must have shape {expected} (got {shape}); add it to the data with "
             f'LaplacianPE({pe_channels})'
-            if expected is not None
-            else f"'laplacian_pe' must be None for a model with 'pe_channels' = 0 (got {shape})"
         )
 
 
@@ -291,46 +298,3 @@ def check_unused(edge_weight: Tensor | None, reason: str) -> None:
     the weights. The :obj:`reason`, such as ``'with use_graph=False'``, completes the message."""
     if edge_weight is not None:
         raise ValueError(f"'edge_weight' must be None {reason} (got {tuple(edge_weight.shape)})")
-
-
-def forward_arguments(layer: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
-    r"""Returns the arguments of :meth:`forward` of :obj:`layer` by name. They are those of the
-    original layer if :meth:`torch.compile` has returned :obj:`layer`."""
-    original: Any = getattr(layer, '_orig_mod', layer)
-    return inspect.signature(original.forward).parameters
-
-
-def check_takes_edges(name: str, layer: torch.nn.Module) -> None:
-    r"""Raises a ValueError, which starts with the argument :obj:`name`, if :meth:`forward` of
-    :obj:`layer` would take edges for a batch vector."""
-    if [*forward_arguments(layer)][1:2] == ['batch']:
-        raise ValueError(
-            f"'{name}' must take edges as its second argument (got {type(layer).__name__}, which "
-            'takes a batch vector there); put it into a module that takes both'
-        )
-
-
-def check_batch_arguments(name: str, layer: torch.nn.Module) -> None:
-    r"""Raises a ValueError, which starts with the argument :obj:`name`, unless :meth:`forward` of
-    :obj:`layer` takes :obj:`batch` and :obj:`batch_size`."""
-    if not {'batch', 'batch_size'} <= forward_arguments(layer).keys():
-        raise ValueError(
-            f"'{name}' must take 'batch' and 'batch_size' to tell the graphs of a batch apart (got "
-            f'{type(layer).__name__}); use KernelAttentionConv, DegreeMaskedAttention, '
-            'SGFormerConv or DIFFormerConv'
-        )
-
-
-def check_output(argument: str, layer: torch.nn.Module, out: Any, width: int, name: str) -> None:
-    r"""Raises a ValueError unless the output :obj:`out` of :obj:`layer`, which is the
-    :obj:`argument` of another layer or of a model, is a tensor of :obj:`width` columns, the
-    argument :obj:`name` of that layer or model."""
-    columns = out.size(-1) if isinstance(out, Tensor) else type(out).__name__
-    if columns != width:
-        sizes = {'conv': 'input and output channels', 'attn_type': 'channels and heads'}
-        is_made = name != 'channels' and argument in sizes
-        fix = f'; give a function of the {sizes[argument]}' if is_made else ''
-        raise ValueError(
-            f"'{argument}' must return '{name}' = {width} channels (got {columns} from "
-            f'{layer}){fix}'
-        )

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.nn.attention import PerformerAttention
 from torch_geometric.nn.inits import reset
 
-from torch_geometric_lgt.nn._layers.input_checks import check_batch_arguments
+from torch_geometric_lgt.nn._layers.layer_checks import check_batch_arguments
 
 
 class GlobalAttention(PerformerAttention):

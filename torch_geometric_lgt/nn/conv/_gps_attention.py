@@ -12,7 +12,7 @@ from torch_geometric.utils import to_dense_batch
 from torch_geometric_lgt._arguments import check_choice, nearest_name
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._layers.input_checks import check_batch_arguments
+from torch_geometric_lgt.nn._layers.layer_checks import check_batch_arguments
 from torch_geometric_lgt.nn.attention.degree_masked_attention import DegreeMaskedAttention
 from torch_geometric_lgt.nn.attention.mean_attention import MeanAttention
 from torch_geometric_lgt.nn.conv.difformer_conv import DIFFormerConv

@@ -15,11 +15,13 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_edge_index,
     check_features,
     check_heads,
-    check_output,
     check_sizes,
+    require_edges,
+)
+from torch_geometric_lgt.nn._layers.layer_checks import (
+    check_output,
     check_takes_edges,
     forward_arguments,
-    require_edges,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import remove_parts
 from torch_geometric_lgt.nn.conv._gps_attention import (

@@ -8,7 +8,7 @@ from torch.nn.functional import dropout
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn._layers.activation import make_activation
-from torch_geometric_lgt.nn._layers.input_checks import check_output
+from torch_geometric_lgt.nn._layers.layer_checks import check_output
 from torch_geometric_lgt.nn.conv._gps_attention import attend, reset_layer
 from torch_geometric_lgt.nn.conv.gps_conv import GPSConv
 from torch_geometric_lgt.nn.models._graph_context import GraphContext

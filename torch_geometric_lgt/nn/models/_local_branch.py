@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers.input_checks import forward_arguments
+from torch_geometric_lgt.nn._layers.layer_checks import forward_arguments
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._batch_norm import check_statistics
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges

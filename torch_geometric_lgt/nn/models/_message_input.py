@@ -7,7 +7,8 @@ from torch_geometric.nn import GCNConv
 
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr, forward_arguments
+from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr
+from torch_geometric_lgt.nn._layers.layer_checks import forward_arguments
 from torch_geometric_lgt.nn.models._graph_context import Degree
 from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv, gcn_edges, is_sparse_gcn
 from torch_geometric_lgt.typing import Adj

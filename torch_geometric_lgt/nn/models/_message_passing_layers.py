@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from torch_geometric_lgt._arguments import check_function, nearest_name
 from torch_geometric_lgt.functional.numerics import widest_dtype
-from torch_geometric_lgt.nn._layers.input_checks import check_output
+from torch_geometric_lgt.nn._layers.layer_checks import check_output
 from torch_geometric_lgt.nn.models._message_input import name_of, named_arguments, takes
 from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv
 

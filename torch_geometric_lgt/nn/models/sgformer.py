@@ -15,12 +15,11 @@ from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.segment import count_graphs
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_heads,
-    check_output,
     check_rates,
     check_sizes,
-    check_takes_edges,
     require_edges,
 )
+from torch_geometric_lgt.nn._layers.layer_checks import check_output, check_takes_edges
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
 from torch_geometric_lgt.nn.models._batch_norm import Processes, check_statistics
