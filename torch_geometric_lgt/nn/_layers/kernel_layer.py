@@ -1,14 +1,11 @@
 # N nodes (N_s source, N_t target), E pairs, H heads, C channels of a key (D of a value), M
 # features, F input width, R rank, K samples.
-
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Linear
 
-from torch_geometric_lgt._arguments import check_number
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.kernel import attend, folded, node_pair
 from torch_geometric_lgt.functional.attention.scores import attention_scores
@@ -25,11 +22,14 @@ from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
 from torch_geometric_lgt.nn._layers.input_checks import feature_pair
+from torch_geometric_lgt.nn._layers.kernel_options import (
+    check_scale,
+    check_temperature,
+    make_feature_map,
+)
 from torch_geometric_lgt.nn._layers.linear_parts import has_hooks, linear_part
-from torch_geometric_lgt.nn.feature_map import FeatureMap, check_kind
+from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
-
-TINY_TEMPERATURE = 1e-30
 
 
 class KernelLayer(AttentionLayer):
@@ -52,46 +52,12 @@ class KernelLayer(AttentionLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(in_channels, out_channels, heads=heads, **kwargs)
-        check_number('temperature', temperature)
-        if not TINY_TEMPERATURE <= temperature < math.inf:
-            raise ValueError(
-                f"'temperature' must be positive and finite, at least {TINY_TEMPERATURE} (got "
-                f'{temperature})'
-            )
+        check_temperature(temperature)
         self.temperature = temperature
-        if not isinstance(feature_map, torch.nn.Module):
-            check_kind('feature_map', feature_map, ' or a module')
-        self.feature_map = (
-            FeatureMap(feature_map, self.head_key_channels, num_features, heads=heads)
-            if isinstance(feature_map, str)
-            else feature_map
-        )
-        if not isinstance(feature_map, str) and num_features is not None:
-            raise ValueError(
-                f"'num_features' must be None with a module as 'feature_map' (got {num_features})"
-            )
-        channels = getattr(self.feature_map, 'channels', self.head_key_channels)
-        if channels != self.head_key_channels:
-            raise ValueError(
-                f"'feature_map' must be of {self.head_key_channels} channels, those of a head (got "
-                f'{channels})'
-            )
-        phi = self.feature_map
-        if isinstance(phi, FeatureMap) and phi.is_learned and phi.heads != heads:
-            raise ValueError(
-                f"'feature_map' must have 'heads' = {heads}, as the layer, if it is learned (got "
-                f'{phi.heads})'
-            )
-        if scale is not None:
-            check_number('scale', scale)
-        if scale is not None and not self._has_logits:
-            raise ValueError(
-                "'scale' must be None unless 'feature_map' is 'positive', 'orthogonal', 'simplex' "
-                f"or 'fourier' (got {scale} and {feature_map!r})"
-            )
-        if scale is not None and not 0 < scale < math.inf:
-            raise ValueError(f"'scale' must be positive and finite (got {scale})")
-        self.scale = self.head_key_channels**-0.5 if scale is None else scale
+        channels = self.head_key_channels
+        self.feature_map = make_feature_map(feature_map, channels, num_features, heads)
+        check_scale(scale, self._has_logits, feature_map)
+        self.scale = channels**-0.5 if scale is None else scale
 
     @property
     def _has_logits(self) -> bool:
