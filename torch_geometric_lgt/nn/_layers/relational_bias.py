@@ -77,10 +77,13 @@ class RelationalBias(torch.nn.Module):
         if self.neighbor_sum.explain:
             edge_index, mask = self._explained(edge_index, x.size(0), out.size(0), edge_weight)
             edge_weight = None
-        orders = self.hops(edge_index, x.size(0), out.size(0), edge_weight)
+        sizes, dtype = (x.size(0), out.size(0)), compute_dtype(x.dtype)
+        orders = self.hops(edge_index, *sizes, edge_weight)
         for edges, head_weight in zip(orders, weight, strict=True):
-            order_sum = self._sum(x, edges, out.size(0), degree, mask).unflatten(1, (heads, -1))
-            total = total + (order_sum * head_weight[:, None]).flatten(1)
+            edge_weights = self._weights(edges, sizes, degree, dtype)
+            order_sum = self.neighbor_sum(x, edges, edge_weights, sizes[1], mask)
+            by_head = order_sum.unflatten(1, (heads, -1)) * head_weight[:, None]
+            total = total + by_head.flatten(1)
         return total
 
     def hops(
@@ -118,7 +121,7 @@ class RelationalBias(torch.nn.Module):
             edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
             if weight is not None:
                 edges, weight = self.weighted_hop(edges, num_src, weight)
-                return [sorted_edges(edges, num_src, num_dst, True, weight)]
+                return [sorted_edges(edges, num_src, num_dst, backward=True, edge_weight=weight)]
             self_loops = self.source == 'value'
             if self.order == 1:
                 return [_distinct_edges(edges, num_src, num_dst, self_loops)]
@@ -191,7 +194,7 @@ class RelationalBias(torch.nn.Module):
             weight = torch.ones_like(mask, dtype=widest_dtype(mask.device))
         pairs, weight = self.weighted_hop(edges, num_src, weight)
         mask = torch.cat([mask, mask.new_ones(pairs.size(1) - edges.size(1))])
-        return [sorted_edges(pairs, num_src, num_dst, True, weight)], mask
+        return [sorted_edges(pairs, num_src, num_dst, backward=True, edge_weight=weight)], mask
 
     def _degree(self, degree: Tensor | PairTensor) -> PairTensor:
         if self.order > 1 and self.source == 'value':
@@ -203,31 +206,30 @@ class RelationalBias(torch.nn.Module):
         out_degree, in_degree = degree_pair(degree)
         return out_degree + 1, in_degree + 1
 
-    def _sum(
+    def _weights(
         self,
-        x: Tensor,
         edges: SortedEdges,
-        num_targets: int,
+        sizes: tuple[int, int],
         degree: Tensor | PairTensor | None,
-        edge_mask: Tensor | None,
+        dtype: torch.dtype,
     ) -> Tensor:
-        dtype = compute_dtype(x.dtype)
-        sizes = (x.size(0), num_targets)
-        counts = x.new_ones((edges.edge_index.size(1), 1), dtype=dtype)
-        if edges.first is not None:
-            counts = edges.first.to(dtype)[:, None]
+        r"""Computes the weights ``[E, 1]`` of the edges of one order, before the learned ones, for
+        :obj:`sizes`, the numbers of sources and targets. Where an edge is repeated, only the one
+        that :meth:`_distinct_edges` marks counts."""
+        counted = None if edges.first is None else edges.first.to(dtype)
         if self.source == 'output':
-            weight = counts if edges.weight is None else edges.weight.to(dtype)[:, None]
-            return self.neighbor_sum(x, edges, weight, num_targets, edge_mask)
-        if edges.first is not None and degree is None:
+            weight = counted if edges.weight is None else edges.weight.to(dtype)
+            if weight is None:
+                weight = torch.ones_like(edges.edge_index[0], dtype=dtype)
+            return weight[:, None]
+        if counted is not None and degree is None:
             source, target = (
-                scatter(counts.squeeze(1), ids, 0, size, 'sum')
+                scatter(counted, ids, 0, size, 'sum')
                 for ids, size in zip(edges.edge_index, sizes, strict=True)
             )
             degree = source, target
         weight = symmetric_weight(edges.edge_index, *sizes, dtype, degree, edges.weight)
-        weight = weight if edges.first is None else weight * counts
-        return self.neighbor_sum(x, edges, weight, num_targets, edge_mask)
+        return weight if counted is None else weight * counted[:, None]
 
 
 def _edges_of_order(edge_index: Adj | SortedEdges, num_src: int, num_dst: int) -> SortedEdges:
@@ -239,7 +241,7 @@ def _edges_of_order(edge_index: Adj | SortedEdges, num_src: int, num_dst: int) -
     if weight is None:
         return _distinct_edges(edges, num_src, num_dst, False)
     edges, weight = weighted_hop(edges, num_src, False, weight)
-    return sorted_edges(edges, num_src, num_dst, True, weight)
+    return sorted_edges(edges, num_src, num_dst, backward=True, edge_weight=weight)
 
 
 def _distinct_edges(
