@@ -1,6 +1,7 @@
 # N nodes (N_s source, N_t target), E pairs, H heads.
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -254,18 +255,7 @@ class KernelAttentionConv(KernelLayer):
             check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")
             out = self._attend(x, (None, None), batch, batch_size, state, position=position)
             return self._merge_heads(out)
-        x_src, x_dst = feature_pair(x)
-        is_graph = edge_index is not None and not is_hop_list(edge_index)
-        if is_graph and x_src is not x_dst:
-            raise ValueError(
-                "'edge_index' must be a list with the edges of each order for a pair 'x' (got a "
-                'graph)'
-            )
-        if x_src is not x and self.relational_bias.source == 'output':
-            raise ValueError(
-                "'x' must be one tensor with relational_input='output', which sums the outputs of "
-                'the sources (got a pair)'
-            )
+        x_src = _relational_sources(x, edge_index, self.relational_bias)
         self._check_sources(x_src)
         value = self.project_values(x_src)
         out = self._attend(x, (None, None), batch, batch_size, state, value, position)
@@ -411,3 +401,26 @@ class KernelAttentionConv(KernelLayer):
             options['temperature'] = self.temperature
         text = ', '.join(f'{name}={value!r}' for name, value in options.items())
         return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, {text})'
+
+
+def _relational_sources(
+    x: Tensor | PairTensor, edge_index: Any, relational_bias: RelationalBias
+) -> Tensor:
+    r"""Returns the features ``[N_s, F]`` of the sources, which the :obj:`relational_bias` reads.
+
+    Raises:
+        ValueError: If the edges of a pair :obj:`x` are those of a graph, or the bias sums outputs,
+            which sources of a pair do not have.
+    """
+    x_src, x_dst = feature_pair(x)
+    is_graph = edge_index is not None and not is_hop_list(edge_index)
+    if is_graph and x_src is not x_dst:
+        raise ValueError(
+            "'edge_index' must be a list with the edges of each order for a pair 'x' (got a graph)"
+        )
+    if x_src is not x and relational_bias.source == 'output':
+        raise ValueError(
+            "'x' must be one tensor with relational_input='output', which sums the outputs of the "
+            'sources (got a pair)'
+        )
+    return x_src
