@@ -1,7 +1,6 @@
 # N nodes (N_s source, N_t target), E pairs, H heads.
 import math
 import warnings
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -210,6 +209,21 @@ class DegreeMaskedAttention(KernelLayer):
                 does not fit :obj:`x`.
         """
         x_src, x_dst = feature_pair(x)
+        degree = self._degree(x, degree, edge_index)
+        if isinstance(degree, Tensor):
+            angle = self._angle(degree, x_src)
+            return _mask_weights(angle, angle)
+        return _mask_weights(self._angle(degree[0], x_src), self._angle(degree[1], x_dst))
+
+    def _degree(
+        self, x: Tensor | PairTensor, degree: Tensor | PairTensor | None, edge_index: Adj | None
+    ) -> Tensor | PairTensor:
+        r"""Returns :obj:`degree`, or if it is :obj:`None` the degrees of the nodes :obj:`x`,
+        counted in :obj:`edge_index`.
+
+        Raises:
+            ValueError: If both are missing, or :obj:`x` is a pair and :obj:`degree` is not.
+        """
         if degree is None:
             if edge_index is None:
                 raise ValueError(
@@ -228,27 +242,28 @@ class DegreeMaskedAttention(KernelLayer):
             raise ValueError(
                 "'degree' must be a pair for a pair 'x', of sources and targets (got one tensor)"
             )
-        if isinstance(degree, Tensor):
-            angle = self._angle(degree, cast(Tensor, x))
-            return _mask_weights(angle, angle)
-        return _mask_weights(self._angle(degree[0], x_src), self._angle(degree[1], x_dst))
+        return degree
 
     def _angle(self, degree: Tensor, x: Tensor) -> Tensor:
         r"""Computes the angles :math:`\pi z_i / 4` ``[N]`` of the mask from the degrees ``[N]`` of
-        the nodes :obj:`x` ``[N, F]``.
+        the nodes :obj:`x` ``[N, F]``."""
+        degree = self._checked_degree(degree, x)
+        with without_autocast(x.device.type):
+            embedding = embedding_rows(self.degree_embedding, self.max_degree + 1)
+            output = linear_part(self.lin_degree, embedding).output()
+            table = output.sigmoid().squeeze(1)  # one value per degree, not per node
+        return math.pi / 4 * table[degree.clamp(max=self.max_degree)]
 
-        Warns if a degree exceeds :obj:`max_degree`, whose embedding it then uses.
+    def _checked_degree(self, degree: Tensor, x: Tensor) -> Tensor:
+        r"""Returns the degrees ``[N]`` of the nodes :obj:`x` ``[N, F]`` in int64. Warns if one
+        exceeds :obj:`max_degree`, whose embedding it then has.
 
         Raises:
             ValueError: If :obj:`degree` does not hold one whole number of at least 0 per node, or
                 lies on another device than :obj:`x`.
         """
-        if (
-            degree.dim() != 1
-            or degree.numel() != x.size(0)
-            or degree.is_floating_point()
-            or degree.dtype == torch.bool
-        ):
+        is_whole = not (degree.is_floating_point() or degree.dtype == torch.bool)
+        if degree.shape != x.shape[:1] or not is_whole:
             hint = '; give edges as edge_index=edge_index' if degree.dim() == 2 else ''
             raise ValueError(
                 f"'degree' must hold one whole number per node (got {degree.dtype} "
@@ -256,21 +271,19 @@ class DegreeMaskedAttention(KernelLayer):
             )
         check_devices(x.device, degree=degree)
         degree = degree.long()
-        if may_read_values() and degree.numel() > 0:
-            if int(degree.min()) < 0:
-                raise ValueError(f"'degree' must be at least 0 (got {int(degree.min())})")
-            above = int((degree > self.max_degree).sum())
-            if above > 0:
-                warnings.warn(
-                    f"{above} nodes have a degree above 'max_degree' = {self.max_degree} and count "
-                    'as that',
-                    stacklevel=4,
-                )
-        with without_autocast(x.device.type):
-            embedding = embedding_rows(self.degree_embedding, self.max_degree + 1)
-            output = linear_part(self.lin_degree, embedding).output()
-            table = output.sigmoid().squeeze(1)  # one value per degree, not per node
-        return math.pi / 4 * table[degree.clamp(max=self.max_degree)]
+        if not may_read_values() or degree.numel() == 0:
+            return degree
+        least = int(degree.min())
+        if least < 0:
+            raise ValueError(f"'degree' must be at least 0 (got {least})")
+        above = int((degree > self.max_degree).sum())
+        if above > 0:
+            warnings.warn(
+                f"{above} nodes have a degree above 'max_degree' = {self.max_degree} and count as "
+                'that',
+                stacklevel=5,
+            )
+        return degree
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.in_channels}, heads={self.heads})'
