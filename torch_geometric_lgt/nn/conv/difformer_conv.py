@@ -1,4 +1,6 @@
 # N nodes (N_s source, N_t target), E pairs, H heads.
+from typing import Any
+
 from torch import Tensor
 
 from torch_geometric_lgt._arguments import check_choice, check_flags, check_number
@@ -96,6 +98,8 @@ class DIFFormerConv(LinearLayer):
         torch.Size([4, 32])
     """
 
+    neighbor_sum: Any
+
     def __init__(
         self,
         in_channels: int | tuple[int, int],
@@ -189,20 +193,32 @@ class DIFFormerConv(LinearLayer):
         else:
             self._check_targets(x_dst)
             graphs = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-            out = sigmoid_attention(
-                *self._query_and_key(x_src, x_dst, position), value, self.heads, *graphs
-            )[0]
-        if not self.use_graph or self.neighbor_sum is None:
+            q, k = self._query_and_key(x_src, x_dst, position)
+            out = sigmoid_attention(q, k, value, self.heads, *graphs)[0]
+        if not self.use_graph:
             return out
+        return out + self._sum_over_edges(value, x_dst, edge_index, degree, edge_weight)
+
+    def _sum_over_edges(
+        self,
+        value: Tensor,
+        x_dst: Tensor,
+        edge_index: Adj | SortedEdges | None,
+        degree: Tensor | PairTensor | None,
+        edge_weight: Tensor | None,
+    ) -> Tensor:
+        r"""Computes the sums ``[N_t, F_out]`` of the values ``[N_s, F_out]`` of neighbours, with
+        the weights of GCN times :obj:`graph_weight`. The other arguments are those of
+        :meth:`forward`."""
         fix = 'for attention alone make the layer with use_graph=False'
         edge_index = require_edges(edge_index, fix)
         check_devices(x_dst.device, edge_index=edge_index, degree=degree)
-        sizes = x_src.size(0), x_dst.size(0)
+        sizes = value.size(0), x_dst.size(0)
         edges = sorted_edges(edge_index, *sizes, edge_weight=edge_weight)
         weight = self.graph_weight * symmetric_weight(
             edges.edge_index, *sizes, compute_dtype(value.dtype), degree, edges.weight
         )
-        return out + self.neighbor_sum(value, edges, weight, x_dst.size(0))
+        return self.neighbor_sum(value, edges, weight, sizes[1])
 
     def _query_and_key(
         self, x_src: Tensor, x_dst: Tensor, position: Tensor | PairTensor | None
