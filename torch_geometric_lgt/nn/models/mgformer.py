@@ -284,12 +284,15 @@ class MGFormer(Recommender):
         if self.mask == 'adjacency':
             return neighbor_embedding(self, edge_index, nodes, edge_weight)
         check_unused(edge_weight, "unless 'mask' is 'adjacency'")
-        x = self.tokens(None if states is None and self.num_layers > 0 else nodes)
+        if states is not None or self.num_layers == 0:
+            x = self.tokens(nodes)
+            for layer, state in zip(self.layers, states or (), strict=True):
+                x = self.layer_rows(layer, x, edge_index, nodes, state)
+            return x
+        x = self.tokens()
         for index, layer in enumerate(self.layers):
-            queries = None if states is None and index < self.num_layers - 1 else nodes
-            x = self.layer_rows(
-                layer, x, edge_index, queries, None if states is None else states[index]
-            )
+            is_last = index == self.num_layers - 1
+            x = self.layer_rows(layer, x, edge_index, nodes if is_last else None)
         return x
 
     def attention_states(self, edge_index: Adj | None = None) -> list[AttentionState]:
