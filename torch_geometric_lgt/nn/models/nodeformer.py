@@ -1,5 +1,5 @@
 # N nodes, D hidden channels, H heads, L layers.
-from typing import Literal, overload
+from typing import Literal, cast, overload
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from torch_geometric_lgt.nn.models._backbone import Backbone
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming.stream import Part
-from torch_geometric_lgt.typing import PairTensor
+from torch_geometric_lgt.typing import Adj, PairTensor
 
 
 class NodeFormer(Backbone):
@@ -391,21 +391,30 @@ class NodeFormer(Backbone):
         self, layers: list[Tensor], edges: Edges, batch: Tensor | None, batch_size: int | None
     ) -> Tensor:
         num_nodes = layers[0].size(0)
-        if isinstance(edges, SortedEdges) and self.relational_order > 0:
+        edges = self._edges_of_loss(edges, num_nodes)
+        losses = []
+        for conv, z in zip(self.convs, layers[:-1], strict=True):
+            log_probability = conv.log_edge_probability(z, edges, batch, batch_size)
+            losses.append(edge_loss(log_probability, edges.edge_index, num_nodes, edges.first))
+        return torch.stack(losses).mean()
+
+    def _edges_of_loss(self, edges: Edges, num_nodes: int) -> SortedEdges:
+        r"""Returns the edges that the loss counts, each once: those of the first order of the
+        relational bias, or without a bias the distinct ones of the graph.
+
+        Raises:
+            ValueError: If the edges have weights.
+        """
+        if isinstance(edges, SortedEdges) and self.relational_order > 0:  # in an explanation
             edges = self.hops(edges, num_nodes)
         edges = edges[0] if isinstance(edges, list) else edges
-        first = edges.first if isinstance(edges, SortedEdges) else None
         if isinstance(edges, SortedEdges) and edges.weight is not None:
             raise ValueError(
                 "'edge_weight' must be None with return_edge_loss=True: the edge loss has no "
                 'weights (got some)'
             )
-        pairs = edge_list(edges, num_nodes, num_nodes)
-        if self.relational_order == 0:
-            pairs, first = first_hop(pairs, num_nodes, self_loops=False)
-            edges = sorted_edges(pairs, num_nodes, num_nodes)
-        losses = []
-        for conv, z in zip(self.convs, layers[:-1], strict=True):
-            log_probability = conv.log_edge_probability(z, edges, batch, batch_size)
-            losses.append(edge_loss(log_probability, pairs, num_nodes, first))
-        return torch.stack(losses).mean()
+        if self.relational_order > 0:
+            return cast(SortedEdges, edges)
+        pairs = edge_list(cast(Adj, edges), num_nodes, num_nodes)
+        pairs, first = first_hop(pairs, num_nodes, self_loops=False)
+        return sorted_edges(pairs, num_nodes, num_nodes)._replace(first=first)
