@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from torch.utils.data import DataLoader
 
-from torch_geometric_lgt.loader._choice import checked_index
+from torch_geometric_lgt.loader._seeds import checked_index
 
 # what draws the order of the seeds, in the main process, and the iterator of persistent workers
 UNUSED_IN_WORKERS = ('generator', 'sampler', 'batch_sampler', '_iterator')

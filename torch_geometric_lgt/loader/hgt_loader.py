@@ -4,8 +4,8 @@ from torch_geometric.data import HeteroData
 from torch_geometric.loader import NodeLoader
 
 from torch_geometric_lgt.loader._attributes import check_layouts
-from torch_geometric_lgt.loader._choice import checked_seeds
 from torch_geometric_lgt.loader._hgt_sampler import HGTSampler
+from torch_geometric_lgt.loader._seeds import checked_seeds
 from torch_geometric_lgt.loader._transformed import check_node_batch
 from torch_geometric_lgt.loader._workers import SeedLoader
 

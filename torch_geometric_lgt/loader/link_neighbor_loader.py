@@ -5,8 +5,9 @@ import torch_geometric.loader
 from torch import Tensor
 from torch_geometric.data import Data
 
-from torch_geometric_lgt.loader._choice import check_labels, check_links, with_sampler
+from torch_geometric_lgt.loader._choice import with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
+from torch_geometric_lgt.loader._seeds import check_labels, check_links
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
 from torch_geometric_lgt.loader._temporal import check_times
 from torch_geometric_lgt.loader._transformed import check_link_batch

@@ -3,8 +3,9 @@ from typing import Any
 import torch
 import torch_geometric.loader
 
-from torch_geometric_lgt.loader._choice import checked_seeds, with_sampler
+from torch_geometric_lgt.loader._choice import with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
+from torch_geometric_lgt.loader._seeds import checked_seeds
 from torch_geometric_lgt.loader._sorted_edges import pair_of_stores
 from torch_geometric_lgt.loader._temporal import check_times
 from torch_geometric_lgt.loader._transformed import check_node_batch
