@@ -177,25 +177,7 @@ class Recommender(Module):
         pairs = None if edge_index is None else self._pairs(edge_index)
         if pairs is not None:
             self._check_items(pairs)
-        device = reference(self.embedding).device
-        users = (
-            torch.arange(self.num_users, device=device)
-            if src_index is None
-            else self._ids(src_index, 'src_index')
-        )
-        items = (
-            torch.arange(self.num_users, self.num_nodes, device=device)
-            if dst_index is None
-            else self._ids(dst_index, 'dst_index')
-        )
-        items = items.long().unique()
-        if dst_index is None and users.numel() > 0 and int(users.max()) >= self.num_users:
-            raise ValueError(
-                f"'src_index' must hold ids of users, from 0 to {self.num_users - 1}, unless "
-                f"'dst_index' is given (got {int(users.max())}, an item); for a new user, average "
-                "the rows of get_embedding(nodes=items) with the user's items, and score all items "
-                "with this average by the rule in 'scoring'"
-            )
+        users, items = self._users_and_items(src_index, dst_index)
         check_whole('k', k, 0)
         if k > items.numel():
             raise ValueError(
@@ -207,13 +189,7 @@ class Recommender(Module):
         history = self._history(exclude, users, items, k)
         with evaluation(self):
             out = self.get_embedding(edge_index, edge_weight=edge_weight)
-            ranked = torch.cat([users, items])
-            wrong = ranked[~out[ranked].isfinite().all(1)]
-            if wrong.numel() > 0:
-                raise ValueError(
-                    "'embedding' must be finite in all rows, as all other weights (the output of "
-                    f'node {int(wrong[0])} is not)'
-                )
+            _check_finite(out, torch.cat([users, items]))
             degree = None if isinstance(rule, str) else self._degree(pairs)[items]
             item_rows = out[items]
             scores = cosine_scores(out, item_rows)
@@ -324,6 +300,39 @@ class Recommender(Module):
             )
         return history
 
+    def _users_and_items(
+        self,
+        src_index: Tensor | Sequence[int] | None,
+        dst_index: Tensor | Sequence[int] | None,
+    ) -> tuple[Tensor, Tensor]:
+        r"""Returns the ids of the nodes that :meth:`recommend` ranks nodes for, and the distinct
+        ids of the nodes to choose from: by default all users and all items.
+
+        Raises:
+            TypeError: If an index is neither a tensor nor a list of ids.
+            ValueError: If an index contains neither ids nor one bool per node. If :obj:`src_index`
+                contains an item without :obj:`dst_index`.
+        """
+        device = reference(self.embedding).device
+        users = (
+            torch.arange(self.num_users, device=device)
+            if src_index is None
+            else self._ids(src_index, 'src_index')
+        )
+        items = (
+            torch.arange(self.num_users, self.num_nodes, device=device)
+            if dst_index is None
+            else self._ids(dst_index, 'dst_index')
+        )
+        if dst_index is None and users.numel() > 0 and int(users.max()) >= self.num_users:
+            raise ValueError(
+                f"'src_index' must hold ids of users, from 0 to {self.num_users - 1}, unless "
+                f"'dst_index' is given (got {int(users.max())}, an item); for a new user, average "
+                "the rows of get_embedding(nodes=items) with the user's items, and score all items "
+                "with this average by the rule in 'scoring'"
+            )
+        return users, items.long().unique()
+
     def _ids(self, nodes: Tensor | Sequence[int], argument: str) -> Tensor:
         r"""Returns ids ``[n]`` on the model's device for :obj:`nodes`, a tensor or list of ids or a
         bool tensor with one entry per node.
@@ -364,3 +373,14 @@ class Recommender(Module):
         that names the :obj:`argument` is raised if they do not fit the nodes or the device."""
         check_devices(reference(self.embedding).device, **{argument: pairs})
         return weighted_edges(pairs, self.num_nodes, self.num_nodes, argument=argument)[0]
+
+
+def _check_finite(out: Tensor, nodes: Tensor) -> None:
+    r"""Raises a ValueError unless the rows :obj:`nodes` ``[n]`` of embeddings :obj:`out` ``[N, D]``
+    are finite."""
+    wrong = nodes[~out[nodes].isfinite().all(1)]
+    if wrong.numel() > 0:
+        raise ValueError(
+            "'embedding' must be finite in all rows, as all other weights (the output of node "
+            f'{int(wrong[0])} is not)'
+        )
