@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import ModuleDict
 
 from torch_geometric_lgt._arguments import check_attribute_name, nearest_name
+from torch_geometric_lgt.nn._layers.input_checks import check_devices
 
 TRANSFORMS = {'laplacian_pe': 'LaplacianPE', 'svd_pe': 'SVDEncoding'}
 SYNONYMS = {'num_graphs': 'batch_size'}  # the name in PyG's Batch
@@ -103,3 +104,13 @@ def sorted_encodings(
                 f'{TRANSFORMS.get(name, "a transform")} adds to the data'
             )
     return [encodings[name] for name in channels]
+
+
+def check_encoding(name: str, encoding: Tensor, x: Tensor, channels: int) -> None:
+    r"""Raises a ValueError unless the encoding called :obj:`name` has the shape ``[N, channels]``
+    and the device of the features :obj:`x` ``[N, F]``."""
+    shape = x.size(0), channels
+    if encoding.shape != shape:
+        fix = f'; give {name}[:, None]' if (*encoding.shape, 1) == shape else ''
+        raise ValueError(f"'{name}' must have shape {shape} (got {tuple(encoding.shape)}){fix}")
+    check_devices(x.device, **{name: encoding})

@@ -10,7 +10,13 @@ from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr
 from torch_geometric_lgt.nn._layers.layer_checks import forward_arguments
 from torch_geometric_lgt.nn.models._graph_context import Degree
-from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv, gcn_edges, is_sparse_gcn
+from torch_geometric_lgt.nn.models._sparse_gcn import (
+    SparseGCNConv,
+    gcn_edges,
+    gcn_matrix,
+    is_sparse_gcn,
+)
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, to_device
 from torch_geometric_lgt.typing import Adj
 
 
@@ -66,6 +72,40 @@ def message_input(
     edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
     check_edge_attr(edge_attr, edges.size(1), edge_channels)
     return MessageInput(edges, named_arguments(conv, dtype, weight, edge_attr))
+
+
+def part_input(
+    conv: Module,
+    stream: Stream,
+    part: Part,
+    degree: Tensor | None,
+    edge_channels: int,
+    weight: Tensor,
+) -> MessageInput:
+    r"""Prepares the edges into :obj:`part`: a matrix of normalised weights for GCN, else a list
+    with weights and features.
+
+    Args:
+        conv (torch.nn.Module): The message passing layer.
+        stream (Stream): The graph.
+        part (Part): The nodes, with all edges into them.
+        degree (torch.Tensor, optional): The degrees ``[N, 2]`` in the whole graph for GCN, else
+            :obj:`None`.
+        edge_channels (int): :math:`F_e`, the channels of edge features that the model takes.
+        weight (torch.Tensor): A parameter of the model, with its dtype and device.
+
+    Raises:
+        ValueError: If the graph lacks edge features.
+    """
+    if degree is not None:
+        matrix = gcn_matrix(part, degree, compute_dtype(weight.dtype), weight.device)
+        return MessageInput(matrix, {})
+    edge_attr = stream.edge_values('edge_attr', part) if edge_channels > 0 else None
+    check_edge_attr(edge_attr, part.edge_index.size(1), edge_channels)
+    part = part.to(weight.device)
+    edge_attr = None if edge_attr is None else to_device(edge_attr, weight.device)
+    arguments = named_arguments(conv, weight.dtype, part.edge_weight, edge_attr)
+    return MessageInput(part.edge_index, arguments)
 
 
 def named_arguments(

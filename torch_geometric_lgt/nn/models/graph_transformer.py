@@ -16,10 +16,8 @@ from torch_geometric_lgt._arguments import check_flags, check_keywords
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
-from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import check_batch, count_graphs, segments
 from torch_geometric_lgt.nn._layers.input_checks import (
-    check_devices,
     check_edge_attr,
     check_features,
     check_heads,
@@ -32,7 +30,9 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 )
 from torch_geometric_lgt.nn._layers.linear_parts import initialize, make_linear, reference
 from torch_geometric_lgt.nn.models._batch_norm import Processes, check_statistics
+from torch_geometric_lgt.nn.models._conv_trials import check_one_hop
 from torch_geometric_lgt.nn.models._encodings import (
+    check_encoding,
     check_encodings,
     check_position,
     sorted_encodings,
@@ -49,17 +49,13 @@ from torch_geometric_lgt.nn.models._make_blocks import (
 from torch_geometric_lgt.nn.models._message_input import (
     MessageInput,
     message_input,
-    named_arguments,
+    part_input,
     takes,
 )
-from torch_geometric_lgt.nn.models._message_passing_layers import check_one_hop, make_conv
+from torch_geometric_lgt.nn.models._message_passing_layers import make_conv
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
-from torch_geometric_lgt.nn.models._sparse_gcn import (
-    gcn_degree_edges,
-    gcn_matrix,
-    is_sparse_gcn,
-)
-from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, to_device
+from torch_geometric_lgt.nn.models._sparse_gcn import gcn_degree_edges, is_sparse_gcn
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
 from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
 from torch_geometric_lgt.typing import Adj, PairTensor
 
@@ -435,14 +431,7 @@ class GraphTransformer(LayerwiseModel):
         initialize(x, self.lin_in)
         z = self.lin_in(self._dropped_features(x))
         for (name, lin), encoding in zip(self.lin_encodings.items(), encodings, strict=True):
-            shape = x.size(0), self.encodings[name]
-            if encoding.shape != shape:
-                is_flat = (*encoding.shape, 1) == shape
-                raise ValueError(
-                    f"'{name}' must have shape {shape} (got {tuple(encoding.shape)})"
-                    f'{f"; give {name}[:, None]" if is_flat else ""}'
-                )
-            check_devices(x.device, **{name: encoding})
+            check_encoding(name, encoding, x, self.encodings[name])
             z = z + lin(encoding.to(z.dtype))
         if self.position is None:
             return z
@@ -501,23 +490,10 @@ class GraphTransformer(LayerwiseModel):
         return gcn_degree_edges(part)
 
     def part_context(self, stream: Stream, part: Part, degree: Tensor | None) -> GraphContext:
-        r"""Returns the edges into :obj:`part` as the message passing reads them: a matrix of
-        normalised weights for GCN, else a list with weights and features.
-
-        Raises:
-            ValueError: If the graph lacks edge features.
-        """
+        r"""Returns the edges into :obj:`part` as the message passing reads them."""
         weight = reference(self)
-        conv = self.conv
-        if degree is not None:
-            matrix = gcn_matrix(part, degree, compute_dtype(weight.dtype), weight.device)
-            return GraphContext(MessageInput(matrix, {}))
-        edge_attr = stream.edge_values('edge_attr', part) if self.edge_channels > 0 else None
-        check_edge_attr(edge_attr, part.edge_index.size(1), self.edge_channels)
-        part = part.to(weight.device)
-        edge_attr = None if edge_attr is None else to_device(edge_attr, weight.device)
-        arguments = named_arguments(conv, weight.dtype, part.edge_weight, edge_attr)
-        return GraphContext(MessageInput(part.edge_index, arguments))
+        edges = part_input(self.conv, stream, part, degree, self.edge_channels, weight)
+        return GraphContext(edges)
 
     def _check_part(self, where: str) -> None:
         r"""Raises a ValueError if the model scores graphs, where it would get a part of the
