@@ -5,12 +5,8 @@ import pytest
 import torch
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention, linear_attention
-from torch_geometric_lgt.functional.inputs import (
-    KernelInput,
-    LinearInput,
-    folding_saves_work,
-    kernel_input,
-)
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, folding_saves_work
+from torch_geometric_lgt.functional.tensor_inputs import kernel_input
 
 HALF, SINGLE = torch.bfloat16, torch.float32
 KNOWN = "'softmax', 'fourier', 'relu', 'focused', 'values', 'elu', 'logits', 'assignment'"

@@ -11,12 +11,8 @@ from torch_geometric_lgt.functional.attention.state_checks import check_fit
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     LinearInput,
-    check_by_head,
-    check_tensor,
     fold_projection,
     folding_saves_work,
-    kernel_input,
-    value_input,
 )
 from torch_geometric_lgt.functional.numerics import without_autocast
 from torch_geometric_lgt.functional.segment import (
@@ -25,6 +21,12 @@ from torch_geometric_lgt.functional.segment import (
     count_graphs,
     number_of_graphs,
     segments,
+)
+from torch_geometric_lgt.functional.tensor_inputs import (
+    check_by_head,
+    check_tensor,
+    kernel_input,
+    value_input,
 )
 from torch_geometric_lgt.functional.tracing import is_exporting, may_read_values
 

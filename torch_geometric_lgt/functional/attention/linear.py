@@ -19,14 +19,10 @@ from torch_geometric_lgt.functional.attention.state import (
     sums_of_squares,
 )
 from torch_geometric_lgt.functional.attention.state_checks import check_readable
-from torch_geometric_lgt.functional.inputs import (
-    KernelInput,
-    LinearInput,
-    check_by_head,
-    value_input,
-)
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput
 from torch_geometric_lgt.functional.numerics import compute_dtype, is_complete, without_autocast
 from torch_geometric_lgt.functional.segment import Segments, count_graphs
+from torch_geometric_lgt.functional.tensor_inputs import check_by_head, value_input
 from torch_geometric_lgt.functional.tracing import is_exporting
 
 NORMS = ('row', 'frobenius')

@@ -18,15 +18,10 @@ from torch_geometric_lgt.distributed import (
 from torch_geometric_lgt.functional._engine import operators, plain
 from torch_geometric_lgt.functional._engine.dispatch import is_traced_small
 from torch_geometric_lgt.functional.attention.state_checks import check_mergeable, check_readable
-from torch_geometric_lgt.functional.inputs import (
-    KernelInput,
-    LinearInput,
-    kernel_input,
-    no_values,
-    value_input,
-)
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, no_values
 from torch_geometric_lgt.functional.numerics import neutral
 from torch_geometric_lgt.functional.segment import Segments, segments
+from torch_geometric_lgt.functional.tensor_inputs import kernel_input, value_input
 
 TENSORS = ('sums', 'maximum', 'squares', 'count', 'query_squares')
 SQUARES = ('squares', 'query_squares')

@@ -7,7 +7,6 @@ from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional.feature_maps import MAPS
-from torch_geometric_lgt.functional.inputs import kernel_input
 from torch_geometric_lgt.functional.neighbors.edge_attention import softmax_weight
 from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
 from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders
@@ -20,6 +19,7 @@ from torch_geometric_lgt.functional.numerics import (
     neutral,
     without_autocast,
 )
+from torch_geometric_lgt.functional.tensor_inputs import check_map_arguments
 
 CHUNK_ELEMENTS = 1 << 19
 
@@ -109,7 +109,7 @@ def _shares(
     r"""Computes the result of :meth:`adjacency_scores`. The weights of features that are
     exponentials have a softmax: their logarithms are those of the sums over the features."""
     for x in (q, k):
-        kernel_input(x, None, feature_map, projection, scale, power)
+        check_map_arguments(x, feature_map, projection, scale, power)
     dtype = compute_dtype(q.dtype)
     q, k = q.to(dtype) * scale, k.to(dtype) * scale
     projection = None if projection is None else projection.to(dtype)

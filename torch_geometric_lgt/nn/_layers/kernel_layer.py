@@ -11,15 +11,11 @@ from torch_geometric_lgt.functional.attention.kernel import attend, folded, node
 from torch_geometric_lgt.functional.attention.scores import attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state, read_state
 from torch_geometric_lgt.functional.attention.state_checks import check_mode
-from torch_geometric_lgt.functional.inputs import (
-    KernelInput,
-    LinearInput,
-    check_constant,
-    fold_head_projection,
-)
+from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, fold_head_projection
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.functional.tensor_inputs import check_constant
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
 from torch_geometric_lgt.nn._layers.input_checks import feature_pair
 from torch_geometric_lgt.nn._layers.kernel_options import (
