@@ -13,13 +13,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torch_geometric_lgt.functional.inputs import LinearInput
 from torch_geometric_lgt.functional.neighbors import edge_rows, edge_sums
-from torch_geometric_lgt.functional.neighbors.edge_attention import (
-    edge_attention,
-    edge_logits,
-    softmax_weight,
-)
+from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention, edge_logits
 from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
 from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders
+from torch_geometric_lgt.functional.neighbors.edge_weights import softmax_weight
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
 from torch_geometric_lgt.nn import KernelAttentionConv

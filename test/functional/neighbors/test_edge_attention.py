@@ -7,11 +7,10 @@ from torch_geometric_lgt.functional.neighbors.edge_attention import (
     edge_attention,
     edge_distances,
     edge_logits,
-    row_normalized,
-    softmax_weight,
 )
 from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
 from torch_geometric_lgt.functional.neighbors.edge_sums import products
+from torch_geometric_lgt.functional.neighbors.edge_weights import row_normalized, softmax_weight
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 
 

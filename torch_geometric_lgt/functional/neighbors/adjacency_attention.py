@@ -7,9 +7,9 @@ from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional.feature_maps import MAPS
-from torch_geometric_lgt.functional.neighbors.edge_attention import softmax_weight
 from torch_geometric_lgt.functional.neighbors.edge_logsumexp import edge_logsumexp
 from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders
+from torch_geometric_lgt.functional.neighbors.edge_weights import softmax_weight
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum, scaled_weight
 from torch_geometric_lgt.functional.numerics import (
     chunk_elements,

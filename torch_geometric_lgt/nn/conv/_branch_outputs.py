@@ -10,12 +10,14 @@ from torch_geometric_lgt.functional.neighbors.edge_attention import (
     edge_attention,
     edge_distances,
     edge_logits,
+)
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
+from torch_geometric_lgt.functional.neighbors.edge_weights import (
     mean_weight,
     row_normalized,
     softmax_weight,
 )
-from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
-from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import scaled_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import may_read_values
