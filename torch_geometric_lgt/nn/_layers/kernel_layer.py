@@ -79,7 +79,7 @@ class KernelLayer(AttentionLayer):
     def query_scales(self) -> list[float]:
         r"""Returns the factor of queries and keys before the feature map, for each head, in a call
         without samples."""
-        return [self.data_normalizer(False)] * self.heads
+        return [self.data_normalizer(sampling=False)] * self.heads
 
     def data_normalizer(self, sampling: bool) -> float:
         r"""Returns the factor of queries and keys before the feature map, the root of
@@ -173,9 +173,10 @@ class KernelLayer(AttentionLayer):
     def _state(
         self,
         x: Tensor,
-        mask: Tensor | None,
         nodes: Segments,
-        noise: Tensor | None,
+        *,
+        mask: Tensor | None = None,
+        noise: Tensor | None = None,
         position: Tensor | None = None,
     ) -> AttentionState:
         keys = self._keys(self._key_input(x, position), mask, noise)
@@ -186,10 +187,11 @@ class KernelLayer(AttentionLayer):
     def _attend(
         self,
         x: Tensor | PairTensor,
-        masks: tuple[Tensor | None, Tensor | None],
         batch: Batch,
         batch_size: int | None,
         state: AttentionState | None,
+        *,
+        masks: tuple[Tensor | None, Tensor | None] = (None, None),
         value: Tensor | None = None,
         position: Tensor | PairTensor | None = None,
     ) -> Tensor:
@@ -197,12 +199,12 @@ class KernelLayer(AttentionLayer):
 
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair (sources, targets).
-            masks (tuple): The mask weights of sources ``[N_s, R]`` and targets ``[N_t, R]``, or
-                :obj:`None` twice.
             batch (torch.Tensor or tuple, optional): The graph id of each node.
             batch_size (int, optional): The number of graphs.
             state (AttentionState, optional): Sums over all keys of each graph. If given, the
                 targets read it, and no key of :obj:`x` is computed.
+            masks (tuple): The mask weights of sources ``[N_s, R]`` and targets ``[N_t, R]``, or
+                :obj:`None` twice.
             value (torch.Tensor, optional): The values ``[N_s, H * D]`` if they are computed
                 already.
             position (torch.Tensor or tuple, optional): The inputs of queries and keys of a layer
@@ -225,9 +227,10 @@ class KernelLayer(AttentionLayer):
     def _scores(
         self,
         x: Tensor | PairTensor,
-        masks: tuple[Tensor | None, Tensor | None],
         edge_index: Adj,
         batch: Batch,
+        *,
+        masks: tuple[Tensor | None, Tensor | None] = (None, None),
         position: Tensor | PairTensor | None = None,
     ) -> Tensor:
         x_src, x_dst = feature_pair(x)
@@ -236,8 +239,8 @@ class KernelLayer(AttentionLayer):
         p_src, p_dst = position_pair(position)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
-        keys = self._keys(self._key_input(x_src, p_src), masks[0], None)
+        keys = self._keys(self._key_input(x_src, p_src), masks[0], noise=None)
         query_input = self._key_input(x_dst, p_dst)
-        queries = self._kernel_input(query_input, self.lin_query, masks[1], False)
+        queries = self._kernel_input(query_input, self.lin_query, masks[1], sampling=False)
         state = build_state(keys, self._value_input(x_src), sources)
         return attention_scores(queries, keys, state, pairs, sources, targets)

@@ -137,6 +137,7 @@ class LinearLayer(AttentionLayer):
         batch: Batch,
         batch_size: int | None,
         state: AttentionState | None,
+        *,
         value: Tensor | None = None,
         position: Tensor | PairTensor | None = None,
     ) -> Tensor:

@@ -239,8 +239,8 @@ def _edges_of_order(edge_index: Adj | SortedEdges, num_src: int, num_dst: int) -
         return sorted_edges(edge_index, num_src, num_dst)
     edges, weight = weighted_edges(edge_index, num_src, num_dst)
     if weight is None:
-        return _distinct_edges(edges, num_src, num_dst, False)
-    edges, weight = weighted_hop(edges, num_src, False, weight)
+        return _distinct_edges(edges, num_src, num_dst, self_loops=False)
+    edges, weight = weighted_hop(edges, num_src, self_loops=False, weight=weight)
     return sorted_edges(edges, num_src, num_dst, backward=True, edge_weight=weight)
 
 

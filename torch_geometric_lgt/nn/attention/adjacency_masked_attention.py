@@ -142,7 +142,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         options |= {
             'feature_map': phi.map.name,
             'projection': phi.projection,
-            'scale': self.data_normalizer(False),
+            'scale': self.data_normalizer(sampling=False),
             'power': phi.power,
         }
         return q, k, edges, options

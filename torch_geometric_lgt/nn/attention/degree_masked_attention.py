@@ -151,9 +151,8 @@ class DegreeMaskedAttention(KernelLayer):
                 number, or another argument does not fit the layer.
         """
         batch_size = count_graphs(batch, batch_size, state)
-        return self._merge_heads(
-            self._attend(x, self.mask_weights(x, degree, edge_index), batch, batch_size, state)
-        )
+        masks = self.mask_weights(x, degree, edge_index)
+        return self._merge_heads(self._attend(x, batch, batch_size, state, masks=masks))
 
     def attention_state(
         self, x: Tensor, degree: Tensor, batch: Tensor | None = None, batch_size: int | None = None
@@ -178,7 +177,8 @@ class DegreeMaskedAttention(KernelLayer):
         """
         self._check_sources(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
-        return self._state(x, self.mask_weights(x, degree, None)[0], nodes, None)
+        mask, _ = self.mask_weights(x, degree, edge_index=None)
+        return self._state(x, nodes, mask=mask)
 
     def attention_scores(
         self,
@@ -194,7 +194,8 @@ class DegreeMaskedAttention(KernelLayer):
         :obj:`degree`, degrees are counted in :obj:`edge_index`, which must then hold all edges of
         the graph: some of them would give other degrees and weights. The weight of a pair in
         different graphs is 0. The other arguments are those of :meth:`forward`."""
-        return self._scores(x, self.mask_weights(x, degree, edge_index), edge_index, batch)
+        masks = self.mask_weights(x, degree, edge_index)
+        return self._scores(x, edge_index, batch, masks=masks)
 
     def mask_weights(
         self, x: Tensor | PairTensor, degree: Tensor | PairTensor | None, edge_index: Adj | None

@@ -89,7 +89,7 @@ class MeanAttention(KernelLayer):
         """
         batch_size = count_graphs(batch, batch_size, state)
         check_edge_index(edge_index)
-        return self._attend(x, (None, None), batch, batch_size, state)
+        return self._attend(x, batch, batch_size, state)
 
     def attention_state(
         self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
@@ -100,7 +100,7 @@ class MeanAttention(KernelLayer):
         For the arguments and the use of states see
         :meth:`KernelAttentionConv.attention_state`."""
         self._check_sources(x)
-        return self._state(x, None, segments(batch, x.size(0), batch_size, x.device), None)
+        return self._state(x, segments(batch, x.size(0), batch_size, x.device))
 
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
@@ -108,7 +108,7 @@ class MeanAttention(KernelLayer):
         r"""Computes the attention weight ``[P, 1]`` of each pair of nodes in :obj:`edge_index`
         ``[2, P]``, which need not be edges: one over the number of sources in the graph, and 0 for
         two nodes of different graphs."""
-        return self._scores(x, (None, None), edge_index, batch)
+        return self._scores(x, edge_index, batch)
 
     def _check_targets(self, x: Tensor) -> None:
         check_features(x, self.lin_value, self.target_channels)

@@ -186,10 +186,12 @@ class DIFFormerConv(LinearLayer):
         x_src, x_dst = feature_pair(x)
         self._check_sources(x_src)
         if self.kernel == 'simple' and not self.use_graph:
-            return self._attend((x_src, x_dst), batch, batch_size, state, None, position)
+            return self._attend((x_src, x_dst), batch, batch_size, state, position=position)
         value = self.project_values(x_src)
         if self.kernel == 'simple':
-            out = self._attend((x_src, x_dst), batch, batch_size, state, value, position)
+            out = self._attend(
+                (x_src, x_dst), batch, batch_size, state, value=value, position=position
+            )
         else:
             self._check_targets(x_dst)
             graphs = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)

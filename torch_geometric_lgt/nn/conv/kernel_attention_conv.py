@@ -253,12 +253,12 @@ class KernelAttentionConv(KernelLayer):
         check_edge_index(edge_index)
         if self.relational_bias is None:
             check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")
-            out = self._attend(x, (None, None), batch, batch_size, state, position=position)
+            out = self._attend(x, batch, batch_size, state, position=position)
             return self._merge_heads(out)
         x_src = _relational_sources(x, edge_index, self.relational_bias)
         self._check_sources(x_src)
         value = self.project_values(x_src)
-        out = self._attend(x, (None, None), batch, batch_size, state, value, position)
+        out = self._attend(x, batch, batch_size, state, value=value, position=position)
         return self._merge_heads(
             out + self.relational_bias(value, out, edge_index, degree, edge_weight)
         )
@@ -333,7 +333,7 @@ class KernelAttentionConv(KernelLayer):
         if noise is not None and noise.shape != shape:
             raise ValueError(f"'noise' must have shape {shape} (got {tuple(noise.shape)})")
         nodes = segments(batch, x.size(0), batch_size, x.device)
-        return self._state(x, None, nodes, noise, position)
+        return self._state(x, nodes, noise=noise, position=position)
 
     def attention_scores(
         self,
@@ -350,7 +350,7 @@ class KernelAttentionConv(KernelLayer):
         (:obj:`gumbel_evaluation`), without noise, also in training. The weight of a pair in
         different graphs is 0. The relational bias is not included. The other arguments are those of
         :meth:`forward`."""
-        return self._scores(x, (None, None), edge_index, batch, position)
+        return self._scores(x, edge_index, batch, position=position)
 
     def log_edge_probability(
         self,
@@ -384,7 +384,8 @@ class KernelAttentionConv(KernelLayer):
         key_input = self._key_input(x, position)
         queries, keys = (
             replace(
-                self._kernel_input(key_input, lin, None, False), data_normalizer=self.scale**0.5
+                self._kernel_input(key_input, lin, mask=None, sampling=False),
+                data_normalizer=self.scale**0.5,
             )
             for lin in (self.lin_query, self.lin_key)
         )

@@ -145,7 +145,7 @@ class SGFormerConv(LinearLayer):
                 f"'x' must have one width, {ONE_WIDTH} (got {tuple(x_src.shape)} and "
                 f'{tuple(x_dst.shape)}); {PROJECT}'
             )
-        return self._attend(x, batch, batch_size, state, None, position)
+        return self._attend(x, batch, batch_size, state, position=position)
 
     def __repr__(self) -> str:
         return (
