@@ -1,4 +1,8 @@
+# N nodes, E edges.
+from typing import Any
+
 import torch
+from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
@@ -71,42 +75,53 @@ class NodeDegree(BaseTransform):
         check_no_input(data, self.attr_name)
         if isinstance(data, HeteroData):
             check_node_types(data)
-        start, count, total = {}, {}, 0
+        rows, total = {}, 0  # the nodes of each type among those of all types
         for store in data.node_stores:
-            start[store._key], count[store._key] = total, num_nodes_of(store)
-            total += count[store._key]
+            rows[store._key] = slice(total, total + num_nodes_of(store))
+            total = rows[store._key].stop
+        edge_index, weight = self._joint_edges(data, rows)
+        if weight is None:
+            degree = degrees(edge_index, total)
+        else:
+            weight = weight.masked_fill(edge_index[0] == edge_index[1], 0)
+            degree = scatter(weight, edge_index[1], 0, total, 'sum')
+        for store in data.node_stores:
+            add_node_attr(data, store, degree[rows[store._key]], self.attr_name)
+        return data
+
+    def _joint_edges(
+        self, data: Data | HeteroData, rows: dict[Any, slice]
+    ) -> tuple[Tensor, Tensor | None]:
+        r"""Joins the edges of all types. Returns them as ``[2, E]``, with ids among the nodes of
+        all types, and their weights ``[E]`` if the transform adds up weights, else :obj:`None`.
+
+        Args:
+            data (Data or HeteroData): The graph.
+            rows (dict): The range of ids of each node type.
+
+        Raises:
+            ValueError: If the data has no edges.
+        """
         edges, weights = [], []
         for store in data.edge_stores:
-            src, dst = (
-                (store._key[0], store._key[2]) if isinstance(data, HeteroData) else (None, None)
-            )
+            ends = store._key[::2] if isinstance(data, HeteroData) else (None, None)
+            source, target = (rows[kind] for kind in ends)
+            sizes = source.stop - source.start, target.stop - target.start
             if self.weighted:
-                edge_index, weight = weighted_edges_of(store, count[src], count[dst])
+                edge_index, weight = weighted_edges_of(store, *sizes)
                 if weight is None:
                     weight = torch.ones(edge_index.size(1), device=edge_index.device)
                 weights.append(weight.to(compute_dtype(weight.dtype)))
             else:
-                edge_index = edges_of(store, count[src], count[dst])
-            edges.append(edge_index + edge_index.new_tensor([[start[src]], [start[dst]]]))
+                edge_index = edges_of(store, *sizes)
+            edges.append(edge_index + edge_index.new_tensor([[source.start], [target.start]]))
         if not edges:
             raise ValueError("'data' must have an 'edge_index' or an 'adj_t' (got neither)")
-        edge_index = torch.cat([edge.to(edges[-1].device) for edge in edges], 1)
-        if self.weighted:
-            weight = torch.cat([weight.to(edge_index.device) for weight in weights])
-            degree = scatter(
-                weight.masked_fill(edge_index[0] == edge_index[1], 0),
-                edge_index[1],
-                0,
-                total,
-                'sum',
-            )
-        else:
-            degree = degrees(edge_index, total)
-        for store in data.node_stores:
-            first = start[store._key]
-            values = degree[first : first + count[store._key]]
-            add_node_attr(data, store, values, self.attr_name)
-        return data
+        device = edges[-1].device
+        joint = torch.cat([edge.to(device) for edge in edges], 1)
+        if not self.weighted:
+            return joint, None
+        return joint, torch.cat([weight.to(device) for weight in weights])
 
     def __repr__(self) -> str:
         weighted = ', weighted=True' if self.weighted else ''
