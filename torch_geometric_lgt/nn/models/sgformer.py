@@ -323,14 +323,18 @@ class SGFormer(Backbone):
         edges = local_edges(self, edge_index, x.size(0), degree, x.dtype, edge_weight)
         layers = self.layers(x, context)
         x_gnn = x if self.gnn_input == 'input' else layers[0]
-        arguments: dict[str, Any] = {}
+        return self.readout(layers, self.gnn(x_gnn, *edges, **self._gnn_arguments(context)))
+
+    def _gnn_arguments(self, context: GraphContext) -> dict[str, Any]:
+        r"""Returns the arguments with names for a call of the local branch: the processes that
+        share the graph for the default network, else what it takes of the graphs of a batch."""
         if isinstance(self.gnn, SparseGCN):
-            if process_group is not None:
-                arguments['processes'] = Processes(process_group, num_keys)
-        elif batch is not None:
-            graphs = {'batch': batch, 'batch_size': batch_size}
-            arguments = {name: value for name, value in graphs.items() if takes(self.gnn, name)}
-        return self.readout(layers, self.gnn(x_gnn, *edges, **arguments))
+            group = context.process_group
+            return {} if group is None else {'processes': Processes(group, context.num_keys)}
+        if context.batch is None:
+            return {}
+        graphs = {'batch': context.batch, 'batch_size': context.batch_size}
+        return {name: value for name, value in graphs.items() if takes(self.gnn, name)}
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
         r"""Computes the scores ``[N, F_out]`` from the last of :obj:`layers` and the output
