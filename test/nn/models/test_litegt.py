@@ -217,6 +217,25 @@ def test_attention_scores_of_each_layer():
         torch.testing.assert_close(total, torch.ones_like(total))
 
 
+@pytest.mark.parametrize('name', ['forward', 'attention_scores'])
+@pytest.mark.parametrize(
+    ('x', 'edge_index', 'message'),
+    [
+        ([1.0], torch.zeros(2, 1).long(), r"'x' must be a torch.Tensor \(got list\)"),
+        (torch.ones(3, 4), None, "'edge_index' must be given; each node attends to its"),
+        (
+            torch.ones(3, 4),
+            torch.zeros(3).long(),
+            r'\(got \(3,\)\); give the batch vector as batch=',
+        ),
+    ],
+)
+def test_scores_check_features_and_edges_as_forward_does(name, x, edge_index, message):
+    model = LiteGT(4, 16, 2, num_layers=1, heads=2, kernel='subtractor')
+    with pytest.raises((TypeError, ValueError), match=message):
+        getattr(model, name)(x, edge_index)
+
+
 def test_dropout_acts_in_training_only():
     model, x = LiteGT(5, 8, 3, 2, 4, dropout=0.5), torch.randn(30, 5)
     results = [model(x, EDGES, edge_jaccard=JACCARD) for _ in range(2)]

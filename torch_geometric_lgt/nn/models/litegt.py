@@ -234,14 +234,8 @@ class LiteGT(StreamedModel):
                 :obj:`x` need, a weight is negative, or an argument that the model needs is missing.
         """
         batch_size = count_graphs(batch, batch_size)
-        self.check_inputs(x, edge_index)
-        require_edges(
-            edge_index,
-            'each node attends to its neighbours; for attention to all nodes take '
-            'GraphTransformer(conv=None)',
-        )
+        edges = self._sorted_edges(x, edge_index, edge_weight)
         num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
-        edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
         x, e = self.inputs(x, laplacian_pe), self.edge_inputs(edge_attr, edges)
         x = self._apply_layers(x, e, edges, edge_jaccard, sampled_mask)
         out = read_level(self.level, x, edges.edge_index, batch, num_graphs, self.aggr)
@@ -261,11 +255,21 @@ class LiteGT(StreamedModel):
         r"""Computes the attention weight ``[E, H]`` of each edge in each head as :meth:`forward`
         applies it, and returns a list with one tensor per layer. The arguments are those of
         :meth:`forward`."""
-        edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
+        edges = self._sorted_edges(x, edge_index, edge_weight)
         scores: list[Tensor] = []
         x, e = self.inputs(x, laplacian_pe), self.edge_inputs(edge_attr, edges)
         self._apply_layers(x, e, edges, edge_jaccard, sampled_mask, scores)
         return scores
+
+    def _sorted_edges(self, x: Tensor, edge_index: Adj, edge_weight: Tensor | None) -> SortedEdges:
+        r"""Checks the features and the edges, and sorts the edges once for all layers."""
+        self.check_inputs(x, edge_index)
+        fix = (
+            'each node attends to its neighbours; for attention to all nodes take '
+            'GraphTransformer(conv=None)'
+        )
+        edge_index = require_edges(edge_index, fix)
+        return sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
 
     def _apply_layers(
         self,
