@@ -15,8 +15,9 @@ from torch_geometric.transforms import (
     ToSparseTensor,
 )
 
+from torch_geometric_lgt._identity import globals_text
 from torch_geometric_lgt.datasets import SBMDataset
-from torch_geometric_lgt.datasets._generated import _described, _globals
+from torch_geometric_lgt.datasets._generated import _described
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE
 
 
@@ -247,7 +248,7 @@ def test_a_set_is_described_in_order():
 
 def test_a_function_that_reads_no_constant_has_the_name_of_its_code():
     """The built-in functions that it calls were constants without a value."""
-    assert _globals(lambda graph: len(graph.x)) == ''
+    assert globals_text(lambda graph: len(graph.x)) == ''
 
 
 @pytest.mark.parametrize('shift', [[1], [print], {'a': 1}, (print,), object()])

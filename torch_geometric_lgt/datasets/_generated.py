@@ -1,12 +1,9 @@
 # G graphs.
-import dis
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +12,11 @@ from torch_geometric.data import Data, InMemoryDataset
 from tqdm import tqdm
 
 from torch_geometric_lgt._arguments import check_choice, check_whole
-from torch_geometric_lgt._io import DTYPES, cached_tensors, raw_bytes
+from torch_geometric_lgt._identity import text_of
+from torch_geometric_lgt._io import DTYPES, cached_tensors
 from torch_geometric_lgt.datasets._split import check_seed
 
 SPLITS = ('train', 'val', 'test')
-CONSTANTS = (bool, int, float, str, tuple, list, dict, set, frozenset, Tensor, np.ndarray)
-SCALARS = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
 
 class GeneratedDataset(InMemoryDataset):
@@ -144,107 +140,13 @@ def _described(name: str, change: Callable | None) -> str:
     Raises:
         ValueError: If the text has a memory address, as for a ``lambda``.
     """
-    text = _text(change)
+    text = text_of(change)
     if ' at 0x' in text:
         raise ValueError(
             f"'{name}' must say what it does in its representation (got {change!r}); use a named "
             'function or add a __repr__'
         )
     return text
-
-
-def _text(value: Any) -> str:
-    r"""Returns a text that identifies a value. Tensors and arrays contribute a checksum or all
-    numbers, functions their name, code and what they read of their module, other objects their
-    type, representation and attributes."""
-    if isinstance(value, Tensor) and value.layout != torch.strided:
-        matrix = value.detach().to_sparse_coo().coalesce()
-        return _text([matrix.indices(), matrix.values(), *matrix.shape])
-    if isinstance(value, Tensor):
-        return f'{value.dtype}{_text(raw_bytes(value))}{tuple(value.shape)}'
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-        return f'{value.dtype}{value.shape}{digest}'
-    if isinstance(value, np.ndarray):
-        return f'{value.dtype}{value.shape}{_text(value.ravel().tolist())}'
-    if (
-        isinstance(value, FunctionType)
-        and value.__name__ != '<lambda>'
-        and value.__closure__ is None
-    ):
-        defaults = (
-            _text([value.__defaults__, value.__kwdefaults__])
-            if value.__defaults__ or value.__kwdefaults__
-            else ''
-        )
-        name = f'{value.__module__}.{value.__qualname__}'
-        return f'{name}{defaults}{_code(value.__code__)}{_globals(value)}'
-    if isinstance(value, type):
-        return _class(value)
-    if isinstance(value, MethodType):
-        return f'{value.__func__.__qualname__}({_text(value.__self__)})'
-    if isinstance(value, (set, frozenset)):
-        return f'{{{", ".join(sorted(map(_text, value)))}}}'
-    if isinstance(value, (list, tuple)):
-        return f'[{", ".join(map(_text, value))}]'
-    if isinstance(value, dict):
-        return f'{{{", ".join(sorted(f"{key!r}: {_text(part)}" for key, part in value.items()))}}}'
-    attributes = getattr(value, '__dict__', {})
-    has_parts = bool({'transforms', 'filters'} & attributes.keys())  # which are described below
-    name = '' if has_parts else repr(value)
-    if type(value).__module__ == 'builtins':
-        return f'{name}[]'
-    return f'{name}{_class(type(value))}{_text(attributes)}'
-
-
-def _class(value: type) -> str:
-    r"""Returns a text with the name of a class, and the code of its methods and the constants of
-    the class, inherited ones too."""
-    parts = []
-    for base in value.__mro__:
-        for name, part in vars(base).items():
-            function = getattr(part, '__func__', getattr(part, 'fget', part))
-            if isinstance(function, FunctionType):
-                parts.append(f'{name}{_code(function.__code__)}')
-            elif isinstance(part, CONSTANTS) and not name.startswith('__'):
-                parts.append(f'{name}{_text(part)}')
-    return f'{value.__module__}.{value.__qualname__}{"".join(parts)}'
-
-
-def _globals(function: FunctionType) -> str:
-    r"""Returns a text with the constants of its module that a function reads, the code of the
-    functions of this module that it calls, and what these read. It is empty if there are none.
-    Lists and other objects, which may change while the function runs, are left out."""
-    space, unread = function.__globals__, [function.__code__]
-    texts: dict[str, str] = {}
-    while unread:
-        code = unread.pop()
-        unread += [part for part in code.co_consts if isinstance(part, CodeType)]
-        loaded = (step for step in dis.get_instructions(code) if step.opname == 'LOAD_GLOBAL')
-        for name in {step.argval for step in loaded} & space.keys() - texts.keys():
-            value = space[name]
-            if name.startswith('__'):
-                continue
-            if _is_constant(value):
-                texts[name] = f'{name}={_text(value)}'
-            elif isinstance(value, FunctionType) and value.__globals__ is space:
-                texts[name] = f'{name}={_code(value.__code__)}'
-                unread.append(value.__code__)
-    return ''.join(texts[name] for name in sorted(texts))
-
-
-def _is_constant(value: Any) -> bool:
-    r"""Returns whether a value is a number, a text, a tensor, an array, or a tuple of these."""
-    if isinstance(value, tuple):
-        return all(map(_is_constant, value))
-    return isinstance(value, (*SCALARS, Tensor, np.ndarray))
-
-
-def _code(code: CodeType) -> str:
-    r"""Returns a checksum of the instructions, names and constants of a function."""
-    parts = [_code(part) if isinstance(part, CodeType) else _text(part) for part in code.co_consts]
-    text = repr([code.co_code, code.co_names, parts])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def one_hot(tokens: np.ndarray, number: int) -> Tensor:

@@ -3,10 +3,12 @@ import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import FunctionType
 
 import pytest
 import torch
 from quantized import quantize_
+from torch.nn import functional as F
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.nn import GAT, GCN, GraphSAGE
@@ -25,6 +27,7 @@ from torch_geometric_lgt.nn import (
 )
 from torch_geometric_lgt.nn.models._evaluation import evaluation
 from torch_geometric_lgt.nn.models._streaming import loader_checks, workspace
+from torch_geometric_lgt.nn.models._streaming.keys import plain_settings
 from torch_geometric_lgt.nn.models._streaming.stream import neighborhood
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
@@ -406,12 +409,48 @@ def test_raises(tmp_path):
         LiteGT(5, 8, 3, level='edge').double().inference(loader(data))
 
 
+def leaky_relu(slope):
+    return lambda x: F.leaky_relu(x, slope)
+
+
+def leaky_relu_by_default(slope):
+    return lambda x, slope=slope: F.leaky_relu(x, slope)
+
+
+def leaky_relu_of_module(x):
+    return F.leaky_relu(x, SLOPE)  # noqa: F821, of the module that the test makes
+
+
+def doubled(act):
+    return lambda x: 2 * act(x)
+
+
+class LeakyReLU:
+    def __init__(self, slope):
+        self.slope = slope
+
+    def compute(self, x):
+        return F.leaky_relu(x, self.slope)
+
+    __call__ = compute
+
+
 ACTIVATIONS = {
     'builtin': (torch.relu, torch.tanh),
-    'function': (torch.nn.functional.relu, torch.nn.functional.silu),
+    'function': (F.relu, F.silu),
     'lambda': (lambda x: x.relu(), lambda x: x.tanh()),
     'constant': (lambda x: x.clamp(min=0), lambda x: x.clamp(min=1)),
-    'partial': tuple(partial(torch.nn.functional.leaky_relu, negative_slope=s) for s in (0.1, 0.2)),
+    'partial': tuple(partial(F.leaky_relu, negative_slope=s) for s in (0.1, 0.2)),
+    'instructions': (lambda x: x + x.relu(), lambda x: x - x.relu()),
+    'default': tuple(leaky_relu_by_default(slope) for slope in (0.1, 0.2)),
+    'constant around': tuple(leaky_relu(slope) for slope in (0.1, 0.2)),
+    'function around': tuple(doubled(act) for act in (torch.relu, torch.tanh)),
+    'constant of the module': tuple(
+        FunctionType(leaky_relu_of_module.__code__, {'F': F, 'SLOPE': slope}, 'act')
+        for slope in (0.1, 0.2)
+    ),
+    'object': (LeakyReLU(0.1), LeakyReLU(0.2)),
+    'method': (LeakyReLU(0.1).compute, LeakyReLU(0.2).compute),
 }
 
 
@@ -427,6 +466,7 @@ def test_folders_tell_functions_apart(name, tmp_path):
         other.inference(loader(data), tmp_path)
     one.compile(backend='eager')
     torch.testing.assert_close(one.inference(loader(data), tmp_path), scores, rtol=0, atol=0)
+    assert ' at 0x' not in repr(plain_settings(one))  # another process has other addresses
 
 
 def test_networks_with_weights_of_their_own_see_the_edges():

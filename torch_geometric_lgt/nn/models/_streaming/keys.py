@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 from functools import partial
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 from torch_geometric.utils import is_sparse, is_torch_sparse_tensor
 
+from torch_geometric_lgt._identity import code_text, globals_text, is_constant, text_of
 from torch_geometric_lgt._io import checksum
 from torch_geometric_lgt.nn._layers.linear_parts import is_plain_tensor
 
@@ -64,18 +65,36 @@ def plain_settings(model: Module) -> dict[str, str]:
 
 def _text(value: Any) -> str | None:
     r"""Returns a text that identifies a plain setting in every process, or :obj:`None` for other
-    values. That of a function has its name, and the names and plain constants in its code."""
+    values. A function contributes its name, its code and the constants that it reads, an object
+    that is called like a function its class, the code of the call and its plain settings."""
     if isinstance(value, SETTINGS):
         return repr(value)
     if isinstance(value, partial):
         return f'{_text(value.func)} of {value.args} and {value.keywords}'
-    if not isinstance(value, (BuiltinFunctionType, FunctionType)):
-        return None
-    name = f'{value.__module__}.{value.__qualname__}'
     if isinstance(value, BuiltinFunctionType):
-        return name
-    code = value.__code__
-    return f'{name} of {code.co_names} and {[c for c in code.co_consts if isinstance(c, SETTINGS)]}'
+        return f'{value.__module__}.{value.__qualname__}'
+    if isinstance(value, FunctionType):
+        return _function_text(value)
+    owner, call = value, type(value).__call__ if callable(value) else None
+    if isinstance(value, MethodType):
+        owner, call = value.__self__, value.__func__
+    if not isinstance(call, FunctionType):
+        return None
+    attributes = sorted(getattr(owner, '__dict__', {}).items())
+    settings = [pair for pair in attributes if isinstance(pair[1], SETTINGS)]
+    return f'{type(owner).__qualname__} of {_function_text(call)} and {settings}'
+
+
+def _function_text(function: FunctionType) -> str:
+    r"""Returns a text with the name of a function, its code, and the constants and functions that
+    it reads of its module, its defaults and the functions around it."""
+    name = f'{function.__module__}.{function.__qualname__}'
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    parts = [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    texts = [text_of(part) for part in parts if is_constant(part)]
+    texts += [code_text(part.__code__) for part in parts if isinstance(part, FunctionType)]
+    texts += [part.__qualname__ for part in parts if isinstance(part, BuiltinFunctionType)]
+    return f'{name} of {code_text(function.__code__)}, {globals_text(function)} and {texts}'
 
 
 def graph_key(store: Any) -> str:
