@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 # further names that PyG computes, or whose values it changes in a batch
@@ -130,6 +131,23 @@ def check_ids(name: str, ids: Tensor | np.ndarray, num_nodes: int) -> None:
     if least < 0 or most >= num_nodes:
         raise ValueError(
             f"'{name}' must hold ids from 0 to {num_nodes - 1} (got {least} to {most})"
+        )
+
+
+def check_no_mask_of_numbers(name: str, ids: Tensor, num_nodes: int | None) -> None:
+    r"""Raises a ValueError if the argument called :obj:`name` is a mask in whole numbers, as older
+    files have it: 0 or 1 for each of more than two nodes. The values of a tensor on a GPU are read
+    if there are as many as nodes."""
+    if (
+        ids.dtype != torch.bool
+        and ids.numel() > 2
+        and ids.numel() == num_nodes
+        and int(ids.min()) >= 0
+        and int(ids.max()) <= 1
+    ):
+        raise ValueError(
+            f"'{name}' must hold ids of nodes or be a mask of bools (got a 0 or 1 for each of "
+            f'{num_nodes} nodes in {ids.dtype}); convert it with bool()'
         )
 
 

@@ -11,7 +11,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.remote_backend_utils import num_nodes
 from torch_geometric.sampler import EdgeSamplerInput
 
-from torch_geometric_lgt._arguments import check_ids, nearest_name
+from torch_geometric_lgt._arguments import check_ids, check_no_mask_of_numbers, nearest_name
 from torch_geometric_lgt.functional.neighbors.edges import check_edge_shape
 from torch_geometric_lgt.loader._sorted_edges import stored_node_types
 
@@ -85,23 +85,8 @@ def _ids_or_mask(seeds: Any, num_nodes: int | None, argument: str = 'input_nodes
         raise ValueError(
             f"'{argument}' must have a bool for each of {num_nodes} nodes (got {seeds.numel()})"
         )
-    if seeds.dtype != torch.bool and _is_mask_of_numbers(seeds, num_nodes):
-        raise ValueError(
-            f"'{argument}' must hold ids of nodes or be a mask of bools (got a 0 or 1 for each of "
-            f'{num_nodes} nodes in {seeds.dtype}); convert it with bool()'
-        )
+    check_no_mask_of_numbers(argument, seeds, num_nodes)
     return seeds
-
-
-def _is_mask_of_numbers(seeds: Tensor, num_nodes: int | None) -> bool:
-    r"""Tells whether whole numbers are a mask, as older files have it: 0 or 1 for each node of more
-    than two."""
-    return (
-        seeds.numel() > 2
-        and seeds.numel() == num_nodes
-        and int(seeds.min()) >= 0
-        and int(seeds.max()) <= 1
-    )
 
 
 def check_links(data: Any, edge_label_index: Any, edge_label: Any) -> None:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from gradients import assert_same_gradients, leaves_of
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.data import Data, HeteroData
@@ -156,6 +157,41 @@ def test_scores_and_recommendations():
     assert model.link_pred_loss(torch.zeros(2), torch.tensor([0, 1])).item() == pytest.approx(
         0.693147, abs=1e-6
     )
+
+
+def test_scores_of_pairs_in_other_shapes_are_refused():
+    """Each positive pair was compared with each negative one, without an error."""
+    model, scores = make(), torch.randn(4)
+    for other in (scores[:, None], scores[:1], torch.randn(4, 4)):
+        with pytest.raises(
+            ValueError, match=r"'neg_edge_rank' must hold a score for each .* \(4,\) \(got \("
+        ):
+            model.recommendation_loss(scores, other)
+    several = torch.randn(4, 3)  # negative pairs of each positive one
+    expected = -F.logsigmoid(scores[:, None] - several).mean()
+    torch.testing.assert_close(
+        model.recommendation_loss(scores[:, None], several, lambda_reg=0.0), expected
+    )
+
+
+def test_masks_of_numbers_are_refused():
+    """They were read as the ids 0 and 1."""
+    model = make()
+    mask = torch.arange(USERS + ITEMS) < 3
+    assert torch.equal(model.recommend(src_index=mask), model.recommend(src_index=[0, 1, 2]))
+    for argument in ('src_index', 'dst_index'):
+        for numbers in (mask.long(), mask.int(), mask.long().tolist()):
+            with pytest.raises(
+                ValueError, match=rf"'{argument}' must hold ids .* \(got a 0 or 1 for each of"
+            ):
+                model.recommend(**{argument: numbers})
+    with pytest.raises(ValueError, match=r"'nodes' must hold ids of nodes or be a mask of bools"):
+        model.get_embedding(nodes=mask.long())
+
+
+def test_a_threshold_in_the_place_of_a_flag():
+    with pytest.raises(ValueError, match=r"'prob' must be True or False \(got 0.5\)"):
+        make().predict_link(EDGES, EDGES, 0.5)
 
 
 def test_labels_that_a_loader_has_counted_up_are_refused():

@@ -8,7 +8,12 @@ from torch.nn import Embedding, Module
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch_geometric.nn.models.lightgcn import BPRLoss
 
-from torch_geometric_lgt._arguments import check_ids, check_whole
+from torch_geometric_lgt._arguments import (
+    check_flags,
+    check_ids,
+    check_no_mask_of_numbers,
+    check_whole,
+)
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.ranking import (
@@ -115,6 +120,7 @@ class Recommender(Module):
         r"""Predicts whether each of the pairs ``[2, P]`` is an edge. Returns ``[P]``: the sigmoid
         of each score with :obj:`prob`, else this number rounded to 0 or 1. The other arguments are
         those of :meth:`forward`."""
+        check_flags(prob=prob)
         out = self(edge_index, edge_label_index, edge_weight=edge_weight).sigmoid()
         return out if prob else out.round()
 
@@ -231,7 +237,18 @@ class Recommender(Module):
                 embeddings are added. (default: :obj:`None`, all nodes)
             lambda_reg (float, optional): The factor of these squared norms, divided by :math:`P`.
                 (default: :obj:`1e-4`)
+
+        Raises:
+            ValueError: If the scores are not those of as many positive as negative pairs, which
+                would be compared each with each.
         """
+        sizes = [(scores.dim(), scores.shape[:1]) for scores in (pos_edge_rank, neg_edge_rank)]
+        if sizes[0] != sizes[1]:
+            raise ValueError(
+                "'neg_edge_rank' must hold a score for each of the positive pairs, as "
+                f"'pos_edge_rank' {tuple(pos_edge_rank.shape)} (got "
+                f'{tuple(neg_edge_rank.shape)})'
+            )
         return BPRLoss(lambda_reg)(
             pos_edge_rank, neg_edge_rank, embedding_rows(self.embedding, self.num_nodes, node_id)
         )
@@ -340,7 +357,8 @@ class Recommender(Module):
         Raises:
             TypeError: If :obj:`nodes` is neither a tensor nor a list; errors name the
                 :obj:`argument`.
-            ValueError: If the shape or dtype is wrong, or an id does not exist.
+            ValueError: If the shape or dtype is wrong, or an id does not exist. If there is a 0 or
+                1 for each node in place of a bool.
         """
         device = reference(self.embedding).device
         if not isinstance(nodes, Tensor):
@@ -366,6 +384,7 @@ class Recommender(Module):
             )
         if may_read_values():
             check_ids(argument, nodes, self.num_nodes)
+            check_no_mask_of_numbers(argument, nodes, self.num_nodes)
         return nodes
 
     def _pairs(self, pairs: Adj, argument: str = 'edge_index') -> Tensor:
