@@ -8,7 +8,8 @@ from sklearn.datasets import load_digits
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from torch_geometric_lgt.distributed import all_reduce_moments
+from torch_geometric_lgt.distributed import all_reduce_max, all_reduce_moments, all_reduce_sum
+from torch_geometric_lgt.nn import DIFFormer
 
 EXAMPLES = Path(__file__).parents[1] / 'examples'
 
@@ -129,3 +130,20 @@ def test_moments_of_whole_numbers():
     finally:
         dist.destroy_process_group()
     assert (float(mean), float(variance)) == (1.5, 0.25)
+
+
+def test_a_group_without_this_process_is_refused():
+    """``new_group`` returns a number there, and PyTorch added up nothing."""
+    outside = dist.GroupMember.NON_GROUP_MEMBER
+    dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        for reduced in (all_reduce_sum, all_reduce_max, all_reduce_moments):
+            with pytest.raises(TypeError, match=r"'group' must be a group, .* has this process"):
+                reduced(torch.ones(2, 1), outside)
+        model, x = DIFFormer(8, 8, 2, use_graph=False), torch.randn(3, 8)
+        with pytest.raises(
+            TypeError, match=r"'process_group' must be a group, .*; dist.new_group returns"
+        ):
+            model(x, None, process_group=outside)
+    finally:
+        dist.destroy_process_group()

@@ -221,12 +221,21 @@ def test_plot_of_a_report(data, tmp_path):
     others, beyond_mean, _ = (line.get_ydata() for line in panel.lines)
     assert [math.isnan(value) for value in others] == [False, True, False]
     assert list(beyond_mean) == [row['beyond mean'] for row in report]
+    assert figure.axes[0].get_ylim() == (-0.02, 1.05)
     with pytest.raises(ValueError, match="'report' must have a layer"):
         plot_attention_report(AttentionReport(), tmp_path / 'none.png')
     with pytest.raises(TypeError, match=r"'report' must be the AttentionReport .* \(got str\)"):
         plot_attention_report('report.png')
     with pytest.raises(ValueError, match=r"'path' must end in \.png \(got 'report\.pdf'\); write"):
         plot_attention_report(report, 'report.pdf')
+
+
+def test_plot_of_a_report_shows_measures_beyond_0_and_1():
+    """Signed weights have such measures; the points were cut off."""
+    row = {'layer': 'convs.0', 'others': -1.0, 'beyond mean': 3.0, 'entropy': 0.5}
+    rows = [row, row | {'beyond mean': math.inf}]  # outputs of 0
+    figure = plot_attention_report(AttentionReport(rows))
+    assert figure.axes[0].get_ylim() == pytest.approx((-1.08, 3.2))
 
 
 def test_figures_without_a_file(data, tmp_path, monkeypatch):

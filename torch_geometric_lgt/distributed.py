@@ -42,6 +42,7 @@ def all_reduce_sum(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
         The sum, the same in all processes.
 
     Raises:
+        TypeError: If :obj:`group` is no group that has this process.
         ValueError: If :mod:`torch.distributed` is not initialised.
 
     Example:
@@ -55,6 +56,7 @@ def all_reduce_sum(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
         tensor([1., 1.])
         >>> dist.destroy_process_group()
     """
+    check_group(group)
     return cast(Tensor, _Sum.apply(value, group))
 
 
@@ -69,6 +71,7 @@ def all_reduce_max(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
         The maximum, the same in all processes.
 
     Raises:
+        TypeError: If :obj:`group` is no group that has this process.
         ValueError: If :mod:`torch.distributed` is not initialised.
 
     Example:
@@ -80,6 +83,7 @@ def all_reduce_max(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
         tensor([1., 2.])
         >>> dist.destroy_process_group()
     """
+    check_group(group)
     top = value.detach().clone(memory_format=torch.contiguous_format)
     dist.all_reduce(top, dist.ReduceOp.MAX, group)
     return top
@@ -105,6 +109,7 @@ def all_reduce_moments(
         squared deviations from the mean. If no process has rows, both means are 0.
 
     Raises:
+        TypeError: If :obj:`group` is no group that has this process.
         ValueError: If :mod:`torch.distributed` is not initialised.
 
     Example:
@@ -124,6 +129,17 @@ def all_reduce_moments(
     variance = all_reduce_sum((x - mean).square().sum(0), group) / count.clamp(min=1)
     dtype = dtype if dtype.is_floating_point else mean.dtype
     return count, mean.to(dtype), variance.to(dtype)
+
+
+def check_group(group: Any, argument: str = 'group') -> None:
+    r"""Raises a TypeError, which calls :obj:`group` by the name :obj:`argument`, if it is a text or
+    a number. A number is what :meth:`torch.distributed.new_group` returns in a process outside of
+    the new group, and PyTorch then adds up nothing, with a warning."""
+    if isinstance(group, (str, int)):
+        raise TypeError(
+            f"'{argument}' must be a group, such as dist.group.WORLD, that has this process (got "
+            f'{group!r}); dist.new_group returns a number in the other processes'
+        )
 
 
 def count_parts(count: Tensor, dtype: torch.dtype) -> Tensor:

@@ -51,10 +51,15 @@ def plot_attention_report(
     figure, axes = new_figure(1, 1, (max(5.0, 0.5 * len(report)), 3.5))
     layers = range(len(report))
     names = 'others', 'beyond mean', 'entropy'
+    low, high = 0.0, 1.0
     for name, color, marker in zip(names, COLORS, 'os^', strict=False):
         shares = [np.nan if row[name] is None else row[name] for row in report]
         axes[0, 0].plot(layers, shares, color=color, marker=marker, label=name)
-    axes[0, 0].set(xlabel='layer', ylabel='share', ylim=(-0.02, 1.05), title=title)
+        finite = [share for share in shares if np.isfinite(share)]
+        low, high = min([low, *finite]), max([high, *finite])
+    room = high - low
+    ylim = low - 0.02 * room, high + 0.05 * room
+    axes[0, 0].set(xlabel='layer', ylabel='share', ylim=ylim, title=title)
     axes[0, 0].set_xticks(layers, [str(row['layer']) for row in report], rotation=30, ha='right')
     axes[0, 0].legend(fontsize='small')
     return saved(figure, path)

@@ -339,6 +339,7 @@ class AttentionState:
         Gradients are the derivatives of the sum of the losses of all processes.
 
         Raises:
+            TypeError: If :obj:`group` is no group that has this process.
             ValueError: If :mod:`torch.distributed` is not initialised.
             RuntimeError: If a process is lost, after the timeout of the group.
 

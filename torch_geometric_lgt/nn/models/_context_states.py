@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt._arguments import is_whole
+from torch_geometric_lgt.distributed import check_group
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.state_checks import (
     check_mergeable,
@@ -37,10 +38,7 @@ def check_context(context: GraphContext, num_nodes: int, attentions: Sequence[An
             f"'num_keys' must be None without 'states' or 'process_group' (got {num_keys}); "
             'dist.group.WORLD is None before init_process_group'
         )
-    if isinstance(group, str):
-        raise TypeError(
-            f"'process_group' must be a group, such as dist.group.WORLD (got {group!r})"
-        )
+    check_group(group, 'process_group')
     if num_keys is not None:
         is_number = torch.compiler.is_compiling() or is_whole(num_keys, 0)
         if not (is_number and 0 <= num_keys <= num_nodes):
