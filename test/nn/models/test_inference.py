@@ -380,6 +380,13 @@ def test_raises(tmp_path):
             model.inference(loader(other_size))
     with pytest.raises(ValueError, match="with the attribute 'x'"):
         model.inference(loader(Data(edge_index=data.edge_index, num_nodes=N)))
+    edge_model = GraphTransformer(5, 8, 3, conv='GINEConv', edge_channels=2).double()
+    for rows in (data.num_edges - 1, 2 * data.num_edges):  # further rows were left out, too
+        edge_attr = torch.randn(rows, 2, dtype=torch.float64)
+        other_size = Data(edge_attr=edge_attr, x=data.x, edge_index=data.edge_index)
+        message = rf"'edge_attr' must have a row for each of {data.num_edges} .* \(got {rows}\)"
+        with pytest.raises(ValueError, match=message):
+            edge_model.inference(loader(other_size))
     model.inference(loader(data), tmp_path)
     with pytest.raises(
         ValueError, match=r'of a run with other parameters, settings or data\); delete the folder'

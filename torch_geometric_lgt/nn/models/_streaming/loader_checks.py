@@ -62,10 +62,10 @@ def check_loader_edges(sampler: Any, data: Data, num_nodes: int) -> None:
         ValueError: If the data has other edges, or another number of nodes.
     """
     name = 'edge_index' if data.get('edge_index') is not None else 'adj_t'
-    sorted_by_target = _sorted_by_target(sampler)
-    if data.get(name) is None or sorted_by_target is None:
+    sorted_edges = sorted_by_target(sampler)
+    if data.get(name) is None or sorted_edges is None:
         return
-    pointer, source = sorted_by_target
+    pointer, source = sorted_edges
     edges = weighted_edges(data[name], num_nodes, num_nodes, argument=name)[0].cpu()
     sizes, sampled_sizes = (num_nodes, edges.size(1)), (pointer.numel() - 1, source.numel())
     got = 'one of {} nodes and {} edges, the data now has {} and {}'.format(*sampled_sizes, *sizes)
@@ -92,7 +92,7 @@ def _are_equal(edges: Tensor, permutation: Tensor | None, pointer: Tensor, sourc
     return True
 
 
-def _sorted_by_target(sampler: Any) -> tuple[Tensor, Tensor] | None:
+def sorted_by_target(sampler: Any) -> tuple[Tensor, Tensor] | None:
     r"""Returns the pointers ``[N + 1]`` and the sources ``[E]`` of the edges that a sampler of this
     package or of PyG sorted by target, or :obj:`None` for another sampler."""
     if hasattr(sampler, 'colptr'):

@@ -20,7 +20,11 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import widest_dtype
 from torch_geometric_lgt.nn.models._streaming.keys import graph_key, model_key
-from torch_geometric_lgt.nn.models._streaming.loader_checks import check_loader, check_loader_edges
+from torch_geometric_lgt.nn.models._streaming.loader_checks import (
+    check_loader,
+    check_loader_edges,
+    sorted_by_target,
+)
 from torch_geometric_lgt.nn.models._streaming.workspace import RESULT, Workspace
 
 VERSION = 3
@@ -193,9 +197,22 @@ class Stream:
 
     def edge_values(self, name: str, part: Part) -> Tensor | None:
         r"""Returns the rows ``[E, *]`` of the edge attribute :obj:`name` for the edges of
-        :obj:`part`, or :obj:`None` if the graph has no such attribute."""
+        :obj:`part`, or :obj:`None` if the graph has no such attribute.
+
+        Raises:
+            ValueError: If the attribute has another number of rows than the graph has edges.
+        """
         value = self.store.get(name) if isinstance(self.store, Data) else None
-        return None if value is None else value[part.e_id]
+        if value is None:
+            return None
+        sorted_edges = sorted_by_target(self.loader.node_sampler)
+        num_edges = value.size(0) if sorted_edges is None else sorted_edges[1].numel()
+        if value.size(0) != num_edges:
+            raise ValueError(
+                f'{name!r} must have a row for each of {num_edges} edges of the data (got '
+                f'{value.size(0)})'
+            )
+        return value[part.e_id]
 
     def result(
         self, width: int, dtype: torch.dtype, prepare: Callable[[], Callable[[Part], Tensor]]
