@@ -35,7 +35,8 @@ def all_reduce_sum(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
     order.
 
     Args:
-        value (torch.Tensor): The tensor of this process. All processes give the same shape.
+        value (torch.Tensor): The tensor of this process. All processes give the same shape and
+            dtype; others that take as many bytes give wrong numbers without an error.
         group (ProcessGroup, optional): The processes. (default: :obj:`None`, all)
 
     Returns:
@@ -64,7 +65,8 @@ def all_reduce_max(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
     r"""Computes the elementwise maximum over the processes of a group, without gradient.
 
     Args:
-        value (torch.Tensor): The tensor of this process. All processes give the same shape.
+        value (torch.Tensor): The tensor of this process. All processes give the same shape and
+            dtype; others that take as many bytes give wrong numbers without an error.
         group (ProcessGroup, optional): The processes. (default: :obj:`None`, all)
 
     Returns:

@@ -189,6 +189,22 @@ def test_masks_of_numbers_are_refused():
         model.get_embedding(nodes=mask.long())
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_whole_numbers_in_half_precision_are_not_loaded(dtype):
+    """The rule 0.5 became 'cosine' or 2, and degrees were rounded."""
+    model, other = make(), make()
+    model.scoring = 0.5
+    state = {name: value.to(dtype) for name, value in model.state_dict().items()}
+    for name in ('scoring_rule', 'degree'):
+        with pytest.raises(RuntimeError, match=f"'state_dict' must hold '{name}' in int64"):
+            other.load_state_dict(state, strict=False)
+    state |= {name: getattr(model, name) for name in ('scoring_rule', 'degree')}
+    other.load_state_dict(state)
+    assert other.scoring == 0.5
+    other.load_state_dict(model.half().state_dict())
+    assert other.scoring == 0.5
+
+
 def test_a_threshold_in_the_place_of_a_flag():
     with pytest.raises(ValueError, match=r"'prob' must be True or False \(got 0.5\)"):
         make().predict_link(EDGES, EDGES, 0.5)

@@ -1,5 +1,5 @@
 # N = U + I nodes (U users, I items), P pairs, D embedding size.
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +45,19 @@ class Recommender(Module):
     embedding: Embedding
     degree: Tensor | None
     scoring_rule: Tensor
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        r"""Loads the buffers. Whole numbers that were converted to half precision with the
+        parameters are an error: other degrees, and another rule in the bits of the scoring."""
+        *_, errors = args
+        for name in ('scoring_rule', 'degree'):
+            value = state_dict.get(prefix + name)
+            if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16):
+                errors.append(
+                    f"'state_dict' must hold {prefix + name!r} in int64 (got {value.dtype}, which "
+                    'rounds it); convert a tensor only if is_floating_point() of it is true'
+                )
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def get_embedding(
         self,
