@@ -2,6 +2,7 @@ r"""Texts that identify values and functions in every process."""
 
 import dis
 import hashlib
+from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -62,14 +63,14 @@ def text_of(value: Any) -> str:
 
 
 def _class(value: type) -> str:
-    r"""Returns a text with the name of a class, and the code of its methods and the constants of
-    the class, inherited ones too."""
+    r"""Returns a text with the name of a class, the code of its methods, what these read of their
+    modules, and the constants of the class, inherited ones too."""
     parts = []
     for base in value.__mro__:
         for name, part in vars(base).items():
             function = getattr(part, '__func__', getattr(part, 'fget', part))
             if isinstance(function, FunctionType):
-                parts.append(f'{name}{code_text(function.__code__)}')
+                parts.append(f'{name}{code_text(function.__code__)}{globals_text(function)}')
             elif isinstance(part, CONSTANTS) and not name.startswith('__'):
                 parts.append(f'{name}{text_of(part)}')
     return f'{value.__module__}.{value.__qualname__}{"".join(parts)}'
@@ -84,8 +85,7 @@ def globals_text(function: FunctionType) -> str:
     while unread:
         code = unread.pop()
         unread += [part for part in code.co_consts if isinstance(part, CodeType)]
-        loaded = (step for step in dis.get_instructions(code) if step.opname == 'LOAD_GLOBAL')
-        for name in {step.argval for step in loaded} & space.keys() - texts.keys():
+        for name in _names_of_globals(code) & space.keys() - texts.keys():
             value = space[name]
             if name.startswith('__'):
                 continue
@@ -97,6 +97,12 @@ def globals_text(function: FunctionType) -> str:
     return ''.join(texts[name] for name in sorted(texts))
 
 
+@lru_cache(4096)  # a class has as many methods as its parents together
+def _names_of_globals(code: CodeType) -> frozenset[str]:
+    loaded = (step for step in dis.get_instructions(code) if step.opname == 'LOAD_GLOBAL')
+    return frozenset(step.argval for step in loaded)
+
+
 def is_constant(value: Any) -> bool:
     r"""Returns whether a value is a number, a text, a tensor, an array, or a tuple of these."""
     if isinstance(value, tuple):
@@ -104,6 +110,7 @@ def is_constant(value: Any) -> bool:
     return isinstance(value, (*SCALARS, Tensor, np.ndarray))
 
 
+@lru_cache(4096)
 def code_text(code: CodeType) -> str:
     r"""Returns a checksum of the instructions, names and constants of a function."""
     parts = [

@@ -289,6 +289,7 @@ def test_transforms_that_print_alike_are_told_apart():
         (labelled(1)(), labelled(2)()),
         (reading(K=1, SHIFT=2), reading(K=2, SHIFT=2)),
         (reading(K=1, SHIFT=2), reading(K=1, SHIFT=3)),
+        tuple(inheriting(forward=reading(K=1, SHIFT=shift))() for shift in (2, 3)),
         *(
             (inheriting(forward=nothing_of, part=one)(), inheriting(forward=nothing_of, part=two)())
             for one, two in (

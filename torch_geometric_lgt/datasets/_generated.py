@@ -24,9 +24,9 @@ class GeneratedDataset(InMemoryDataset):
     from there later.
 
     The name of the file is a checksum of all arguments. For :obj:`pre_transform` and
-    :obj:`pre_filter` these are names, representations, attributes and the code of their functions,
-    and the constants of its module that a plain function reads. A subclass generates the graphs in
-    :meth:`graphs`, and sets :obj:`sizes`, the default number of graphs by split.
+    :obj:`pre_filter` these are names, representations, attributes and the code of their functions
+    and methods, and the constants of its module that each of these reads. A subclass generates the
+    graphs in :meth:`graphs`, and sets :obj:`sizes`, the default number of graphs by split.
     """
 
     version: int | str = 1

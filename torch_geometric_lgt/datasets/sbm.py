@@ -47,7 +47,7 @@ class SBMDataset(GeneratedDataset):
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
         pre_transform (callable, optional): Applied once, before the graphs are stored. Its
             ``repr``, attributes and code are part of the file name, and so are the numbers, texts
-            and tensors of its module that a plain function reads. So each :obj:`pre_transform` has
+            and tensors of its module that its functions read. So each :obj:`pre_transform` has
             its own file. (default: :obj:`None`)
         pre_filter (callable, optional): Returns :obj:`True` for graphs to store. It is part of the
             file name in the same way. (default: :obj:`None`, all graphs)
