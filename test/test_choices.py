@@ -220,6 +220,18 @@ def test_texts_in_the_place_of_flags(cls):
             cls(*sizes, **{name: 'False'})
 
 
+@pytest.mark.parametrize('cls', FLAGS)
+def test_flags_of_numpy(cls):
+    """A condition of NumPy, such as ``array.max() > 1``, is a flag."""
+    *sizes, names = FLAGS[cls]
+    flags = {name: name != 'reduce' for name in names}
+    made = cls(*sizes, **{name: np.bool_(flag) for name, flag in flags.items()})
+    expected = cls(*sizes, **flags).state_dict()
+    assert {name: value.shape for name, value in made.state_dict().items()} == {
+        name: value.shape for name, value in expected.items()
+    }
+
+
 def test_a_feature_map_in_the_place_of_concat():
     with pytest.raises(ValueError, match=r"^'concat' must be True or False \(got 'elu'\)$"):
         nn.KernelAttentionConv(4, 8, 2, 'elu')

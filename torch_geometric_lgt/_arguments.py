@@ -89,9 +89,10 @@ def check_number(name: str, value: Any) -> None:
 
 
 def check_flags(**flags: bool) -> None:
-    r"""Raises a ValueError unless each keyword is :obj:`True` or :obj:`False`."""
+    r"""Raises a ValueError unless each keyword is :obj:`True` or :obj:`False` of Python or
+    NumPy."""
     for name, flag in flags.items():
-        if not isinstance(flag, bool):
+        if not isinstance(flag, (bool, np.bool_)):
             raise ValueError(f"'{name}' must be True or False (got {flag!r})")
 
 
