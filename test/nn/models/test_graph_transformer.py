@@ -1,4 +1,5 @@
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -228,6 +229,47 @@ def test_message_passing_gets_the_batch_vector():
     assert_close(found, expected)
     compiled = torch.compile(model, fullgraph=True, backend='eager')
     assert_close(compiled(x, edges, batch, 2), model(x, edges, batch))
+
+
+def test_message_passing_by_a_network_of_pyg():
+    """It takes a batch vector for its norms, as attention does, but reads neighbours only."""
+
+    def network(*channels):
+        return pyg.GCN(*channels, num_layers=2, norm='graph_norm')
+
+    model = GraphTransformer(5, 8, 3, 1, 2, conv=network).double().eval()
+    x, batch = torch.randn(6, 5, dtype=torch.double), torch.tensor([0, 1, 0, 1, 0, 0])
+    edges, nodes = torch.tensor([[0, 2, 4, 1], [2, 4, 5, 3]]), torch.tensor([0, 2, 4, 5])
+    alone = torch.tensor([[0, 1, 2], [1, 2, 3]])
+    assert_close(model(x, edges, batch)[nodes], model(x[nodes], alone))
+    weight = torch.rand(4, dtype=torch.double)
+    weighted = model(x, edges, batch, edge_weight=weight)
+    assert (weighted - model(x, edges, batch)).abs().max() > 1e-3
+    assert_close(weighted[nodes], model(x[nodes], alone, edge_weight=weight[:3]))
+
+
+@pytest.mark.parametrize('cls', [pyg.GraphSAGE, pyg.GIN])
+def test_a_network_of_pyg_drops_no_weights_or_features(cls):
+    def network(*channels):
+        return cls(*channels, num_layers=2)
+
+    model = GraphTransformer(6, 8, 3, conv=network)
+    with pytest.raises(ValueError, match=f"'edge_weight' must be None for 'conv' = {cls.__name__}"):
+        model(features().float(), EDGES, edge_weight=torch.rand(8))
+    with pytest.raises(ValueError, match=f"'conv' must take features of .* .got {cls.__name__}"):
+        GraphTransformer(6, 8, 3, conv=network, edge_channels=2)
+
+
+def test_layers_of_a_network_of_pyg_read_features_of_edges():
+    def network(*channels, **options):
+        return pyg.GAT(*channels, num_layers=2, **options)
+
+    with pytest.raises(ValueError, match="'conv' must make GATConv with edge_dim=2"):
+        GraphTransformer(6, 8, 3, conv=network, edge_channels=2)
+    model = GraphTransformer(6, 8, 3, 1, conv=partial(network, edge_dim=2), edge_channels=2)
+    x, edge_attr = features().float(), torch.randn(8, 2)
+    difference = model.eval()(x, EDGES, edge_attr=edge_attr) - model(x, EDGES, edge_attr=-edge_attr)
+    assert difference.abs().max() > 1e-3
 
 
 def test_the_learned_map_is_the_default():

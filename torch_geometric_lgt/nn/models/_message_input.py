@@ -135,8 +135,11 @@ def _check_taken(conv: Module, **values: Tensor | None) -> None:
 
 def takes(conv: Module, name: str) -> bool:
     r"""Tells whether :meth:`forward` of :obj:`conv` has an argument :obj:`name` of edges or
-    graphs."""
-    return not isinstance(conv, SparseGCNConv) and name in forward_arguments(conv)
+    graphs, and reads it. A network of PyG drops weights and features that its layers do not
+    take."""
+    if isinstance(conv, SparseGCNConv) or not getattr(conv, f'supports_{name}', True):
+        return False
+    return name in forward_arguments(conv)
 
 
 def name_of(conv: Module) -> str:

@@ -1,10 +1,12 @@
 # N nodes, E edges, D channels, F_e edge features.
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import torch_geometric.nn as pyg
 from torch.nn import Module
+from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from torch_geometric_lgt._arguments import check_function, nearest_name
 from torch_geometric_lgt.nn.models._conv_trials import check_call
@@ -47,7 +49,8 @@ def make_conv(
     Raises:
         ValueError: If the name is unknown, or the layer lacks an argument. If it does not read edge
             features although :obj:`edge_channels` is positive. If the named layer cannot be called
-            with node features and edges, or the layer takes a number of graphs.
+            with node features and edges, or the layer takes a number of graphs and is no network of
+            PyG such as :class:`~torch_geometric.nn.GCN`.
     """
     if isinstance(conv, Module):
         raise ValueError(
@@ -66,7 +69,7 @@ def make_conv(
     if not isinstance(layer, Module):
         raise ValueError(f"'conv' must be a function that returns a layer (got {layer!r} from it)")
     _check_edge_channels(layer, edge_channels)
-    if takes(layer, 'batch_size'):
+    if takes(layer, 'batch_size') and not isinstance(layer, BasicGNN):
         raise ValueError(
             f"'conv' must be a layer that reads neighbours only (got {name_of(layer)}); give a "
             "layer that attends to all nodes as 'attn_type', in a function of channels and heads"
@@ -84,12 +87,11 @@ def _check_edge_channels(layer: Module, edge_channels: int) -> None:
             f"'conv' must take features of edges with 'edge_channels' = {edge_channels}, as "
             f"'GINEConv', 'GATv2Conv' or 'ResGatedGraphConv' do (got {name_of(layer)})"
         )
-    if type(layer) not in CONVS.values():
-        return
-    for name in EDGE_CHANNELS:
-        if getattr(layer, name, edge_channels) is None:
+    parts = layer.convs if isinstance(layer, BasicGNN) else [layer]
+    for part, name in itertools.product(parts, EDGE_CHANNELS):
+        if type(part) in CONVS.values() and getattr(part, name, edge_channels) is None:
             raise ValueError(
-                f"'conv' must make {name_of(layer)} with {name}={edge_channels}, the "
+                f"'conv' must make {name_of(part)} with {name}={edge_channels}, the "
                 f"'edge_channels', to read the features of edges (got {name}=None)"
             )
 
