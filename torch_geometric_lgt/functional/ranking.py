@@ -163,7 +163,7 @@ def user_chunks(users: Tensor, num_items: int, batch_size: int | None = None) ->
     that fit into the cache."""
     if batch_size is None:
         batch_size = chunk_elements(CHUNK_ELEMENTS, users.device) // max(1, num_items)
-    return users.split(max(1, batch_size))
+    return users.split(int(max(1, batch_size)))  # of NumPy, too
 
 
 def best_items(scores: Tensor, seen: Tensor, k: int, ordered: bool = True) -> Tensor:

@@ -830,6 +830,14 @@ def test_counts_of_recommend_are_whole(value):
         make().recommend(k=None)
 
 
+@pytest.mark.parametrize('make_number', [np.int64, torch.tensor])
+def test_counts_of_recommend_from_numpy_and_pytorch(make_number):
+    model = make().eval()
+    expected = model.recommend(EDGES, k=2, batch_size=3)
+    found = model.recommend(EDGES, k=make_number(2), batch_size=make_number(3))
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])
 def test_rows_that_are_not_finite_are_not_ranked(value):
     model = make(num_layers=0)
