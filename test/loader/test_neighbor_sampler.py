@@ -523,6 +523,17 @@ def test_no_hops_are_the_seeds_alone(options):
     assert all(batch.edge_index.shape == (2, 0) for batch in batches)
 
 
+@pytest.mark.parametrize('make_numbers', [np.array, torch.tensor])
+def test_numbers_of_neighbours_from_numpy_and_pytorch(make_numbers):
+    data, index = graph(), NodeSamplerInput(None, torch.arange(4))
+    torch.manual_seed(0)
+    expected = NeighborSampler(data, [2, 1]).sample_from_nodes(index)
+    torch.manual_seed(0)
+    actual = NeighborSampler(data, make_numbers([2, 1])).sample_from_nodes(index)
+    assert torch.equal(actual.node, expected.node)
+    assert torch.equal(actual.edge, expected.edge)
+
+
 def test_other_numbers_of_neighbours_may_be_set():
     """PyG's ``LightningNodeData`` sets those of its evaluation in a copy of the sampler, whose next
     batch ended in an error."""

@@ -166,6 +166,8 @@ class NeighborSampler(BaseSampler):
 
     @num_neighbors.setter
     def num_neighbors(self, num_neighbors: NumNeighbors | list[int] | dict) -> None:
+        if isinstance(num_neighbors, (Tensor, np.ndarray)):
+            num_neighbors = num_neighbors.tolist()
         if not isinstance(num_neighbors, NumNeighbors):
             lists = [num_neighbors]
             if isinstance(num_neighbors, dict) and not self.homogeneous:
