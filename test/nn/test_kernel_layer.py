@@ -349,6 +349,8 @@ def test_degrees_of_any_whole_dtype():
         ValueError, match=r"'degree' must hold one whole number per node \(got torch.bool"
     ):
         layer(x, degree > 2)
+    with pytest.raises(ValueError, match=r'float32 .* convert whole numbers with degree.long\(\)$'):
+        layer(x, degree.float())
 
 
 @pytest.mark.parametrize('make_layer', [KernelAttentionConv, SGFormerConv, DIFFormerConv])

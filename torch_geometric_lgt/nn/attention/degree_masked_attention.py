@@ -266,6 +266,8 @@ class DegreeMaskedAttention(KernelLayer):
         is_whole = not (degree.is_floating_point() or degree.dtype == torch.bool)
         if degree.shape != x.shape[:1] or not is_whole:
             hint = '; give edges as edge_index=edge_index' if degree.dim() == 2 else ''
+            if degree.is_floating_point():  # as torch_geometric.utils.degree counts them
+                hint = '; convert whole numbers with degree.long()'
             raise ValueError(
                 f"'degree' must hold one whole number per node (got {degree.dtype} "
                 f'{tuple(degree.shape)} for {x.size(0)} nodes){hint}'
