@@ -1,14 +1,16 @@
 """Figures in the sentences of README and the pages are those of the result files."""
 
 import csv
+import inspect
 import json
 import re
-from statistics import fmean
+from statistics import fmean, stdev
 
 import pytest
-from page_tables import RESULTS, ROOT, result, words
+from page_tables import RESULTS, ROOT, list_tables, result, words
 
 from benchmarks.node_classification import __main__ as node_classification
+from torch_geometric_lgt.nn import GraphTransformer
 
 
 def percent(name):
@@ -289,6 +291,29 @@ def test_graphtransformer_on_all_communities():
     best = many['metrics']['best_epoch']['mean']
     said = f'``--epochs 40``) attention by position has {second}, the {best:.0f}th is the best one'
     assert said in text
+
+
+def test_graphtransformer_with_the_defaults_of_its_class():
+    graphs = {
+        'Cora, 20 labels per class': 'cora-published-20-per-class',
+        'Chameleon': 'chameleon-filtered-fixed-splits',
+        'Computers': 'computers-random-60-20-20',
+    }
+    unset = (
+        'laplacian_pe0-num_layers4-num_local_layers0-no-gate-no-input_norm-dropout0.0-'
+        'input_dropout0.0'
+    )
+    rows = []
+    for title, name in graphs.items():
+        figures = [percent(f'graphtransformer-{name}{end}')[:3] for end in ('', f'-{unset}')]
+        rows.append([title, *(f'{fmean(each):.2f} ± {stdev(each):.2f}' for each in figures)])
+        record = result('node_classification', f'graphtransformer-{name}-{unset}')
+        options = record['config']['options']
+        arguments = inspect.signature(GraphTransformer).parameters
+        assert options.pop('attention') == 'learned'
+        assert options.pop('hidden_channels') == 64
+        assert options == {option: arguments[option].default for option in options}
+    assert list_tables('docs/gps.rst')['Test accuracy (%)'] == rows
 
 
 def minutes(task, name):

@@ -80,7 +80,8 @@ class GraphTransformer(LayerwiseModel):
 
     For the nodes of one graph, try first seven local layers before one gated layer:
     ``num_layers=1, num_local_layers=7, gate=True, input_norm=True, dropout=0.5,
-    input_dropout=0.15``. :doc:`/gps` has the whole training to copy, and what it reaches.
+    input_dropout=0.15``. :doc:`/gps` has the whole training to copy, and what it reaches. The
+    defaults below are for many graphs: without dropout they learn one graph by heart.
 
     Is the attention worth its cost on your data? Train the model a second time with
     ``attn_type='mean'``, the plain mean of the graph, and a third time with ``attn_type=None``.
