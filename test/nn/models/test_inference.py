@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import FunctionType
 
+import numpy as np
 import pytest
 import torch
 from quantized import quantize_
@@ -432,6 +433,26 @@ def doubled(act):
     return lambda x: 2 * act(x)
 
 
+class ReLUFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.relu()
+
+
+class TanhFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.tanh()
+
+
+class Doubled:
+    def __init__(self, act):
+        self.act = act
+
+    def __call__(self, x):
+        return 2 * self.act(x)
+
+
 class LeakyReLU:
     def __init__(self, slope):
         self.slope = slope
@@ -452,12 +473,23 @@ ACTIVATIONS = {
     'default': tuple(leaky_relu_by_default(slope) for slope in (0.1, 0.2)),
     'constant around': tuple(leaky_relu(slope) for slope in (0.1, 0.2)),
     'function around': tuple(doubled(act) for act in (torch.relu, torch.tanh)),
+    'function around, with its own': tuple(doubled(leaky_relu(slope)) for slope in (0.1, 0.2)),
+    'partial around': tuple(
+        doubled(partial(F.leaky_relu, negative_slope=slope)) for slope in (0.1, 0.2)
+    ),
+    'object around': tuple(doubled(LeakyReLU(slope)) for slope in (0.1, 0.2)),
+    'partial of functions': tuple(
+        partial(lambda act, x: 2 * act(x), act) for act in (torch.relu, torch.tanh)
+    ),
     'constant of the module': tuple(
         FunctionType(leaky_relu_of_module.__code__, {'F': F, 'SLOPE': slope}, 'act')
         for slope in (0.1, 0.2)
     ),
     'object': (LeakyReLU(0.1), LeakyReLU(0.2)),
     'method': (LeakyReLU(0.1).compute, LeakyReLU(0.2).compute),
+    'function of an object': (Doubled(torch.relu), Doubled(torch.tanh)),
+    'method of tensors': (torch.Tensor.relu, torch.Tensor.tanh),
+    'method of a class': (ReLUFunction.apply, TanhFunction.apply),
 }
 
 
@@ -474,6 +506,31 @@ def test_folders_tell_functions_apart(name, tmp_path):
     one.compile(backend='eager')
     torch.testing.assert_close(one.inference(loader(data), tmp_path), scores, rtol=0, atol=0)
     assert ' at 0x' not in repr(plain_settings(one))  # another process has other addresses
+
+
+@pytest.mark.parametrize('name', ['use_source', 'tau', 'graph_weight'])
+def test_folders_tell_numbers_and_flags_of_numpy_apart(name, tmp_path):
+    torch.manual_seed(0)
+    numbers = (True, False) if name == 'use_source' else (0.25, 0.5)
+    kind = np.bool_ if name == 'use_source' else np.float32
+    one, other = (DIFFormer(5, 8, 3, 2, **{name: kind(number)}).double() for number in numbers)
+    other.load_state_dict(one.state_dict())
+    data = graph()
+    scores = one.inference(loader(data), tmp_path)
+    with pytest.raises(ValueError, match='of a run with other parameters, settings or data'):
+        other.inference(loader(data), tmp_path)
+    same = DIFFormer(5, 8, 3, 2, **{name: numbers[0]}).double()
+    same.load_state_dict(one.state_dict())
+    assert torch.equal(same.inference(loader(data), tmp_path), scores)
+
+
+def test_text_of_a_function_that_calls_itself_or_is_compiled():
+    def repeated(x, times=2):
+        return x if times == 0 else repeated(x.relu(), times - 1)
+
+    one, other = (DIFFormer(5, 8, 3, act=act) for act in (repeated, torch.compile(repeated)))
+    assert plain_settings(one) == plain_settings(other)
+    assert ' at 0x' not in repr(plain_settings(one))
 
 
 def test_networks_with_weights_of_their_own_see_the_edges():

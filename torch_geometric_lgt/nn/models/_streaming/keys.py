@@ -1,9 +1,17 @@
 from collections.abc import Mapping
 from functools import partial
-from types import BuiltinFunctionType, CellType, FunctionType, MethodType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+)
 from typing import Any
 
+import numpy as np
 from torch import Tensor
+from torch.jit import ScriptFunction
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
@@ -54,46 +62,60 @@ def plain_settings(model: Module) -> dict[str, str]:
     settings = {}
     for name, module in model.named_modules():
         settings[name] = type(module).__name__
-        texts = {key: _text(value) for key, value in sorted(vars(module).items())}
-        settings |= {
-            f'{name}.{key}': text
-            for key, text in texts.items()
-            if key not in NO_SETTINGS and text is not None
-        }
+        settings |= {f'{name}.{key}': text for key, text in _texts(vars(module)).items()}
     return settings
 
 
-def _text(value: Any) -> str | None:
+def _texts(attributes: Mapping[str, Any], outer: tuple[Any, ...] = ()) -> dict[str, str]:
+    r"""Returns the :meth:`_text` of each plain setting among the attributes of an object."""
+    texts = {key: _text(value, outer) for key, value in sorted(attributes.items())}
+    return {key: text for key, text in texts.items() if key not in NO_SETTINGS and text is not None}
+
+
+def _text(value: Any, outer: tuple[Any, ...] = ()) -> str | None:
     r"""Returns a text that identifies a plain setting in every process, or :obj:`None` for other
-    values. A function contributes its name, its code and the constants that it reads, an object
-    that is called like a function its class, the code of the call and its plain settings."""
+    values. A number of NumPy counts as one of Python. A function contributes its name, its code and
+    what it reads, an object that is called like a function its class, the code of the call and its
+    plain settings. Of the functions and objects :obj:`outer`, whose text the value is a part of,
+    only the place is named."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, FunctionType):  # that a function is compiled does not count
+        value = getattr(value, '_torchdynamo_orig_callable', value)
     if isinstance(value, SETTINGS):
         return repr(value)
+    for index, each in enumerate(outer):
+        if value is each:
+            return f'outer {index}'
+    if isinstance(value, ScriptFunction):
+        return str(value.code)
+    if isinstance(value, (BuiltinFunctionType, MethodDescriptorType)):
+        return f'{getattr(value, "__module__", None)}.{value.__qualname__}'
+    outer = (*outer, value)
     if isinstance(value, partial):
-        return f'{_text(value.func)} of {value.args} and {value.keywords}'
-    if isinstance(value, BuiltinFunctionType):
-        return f'{value.__module__}.{value.__qualname__}'
+        parts = [*value.args, *value.keywords.values()]
+        texts = [_text(part, outer) or text_of(part) for part in parts]
+        return f'{_text(value.func, outer)} of {texts}, the last {[*value.keywords]}'
     if isinstance(value, FunctionType):
-        return _function_text(value)
+        return _function_text(value, outer)
     owner, call = value, type(value).__call__ if callable(value) else None
     if isinstance(value, MethodType):
         owner, call = value.__self__, value.__func__
     if not isinstance(call, FunctionType):
         return None
-    attributes = sorted(getattr(owner, '__dict__', {}).items())
-    settings = [pair for pair in attributes if isinstance(pair[1], SETTINGS)]
-    return f'{type(owner).__qualname__} of {_function_text(call)} and {settings}'
+    if isinstance(owner, type):
+        return f'{text_of(owner)} of {call.__qualname__}'
+    texts = _texts(vars(owner) if hasattr(owner, '__dict__') else {}, outer)
+    return f'{type(owner).__qualname__} of {_function_text(call, outer)} and {texts}'
 
 
-def _function_text(function: FunctionType) -> str:
+def _function_text(function: FunctionType, outer: tuple[Any, ...]) -> str:
     r"""Returns a text with the name of a function, its code, and the constants and functions that
     it reads of its module, its defaults and the functions around it."""
     name = f'{function.__module__}.{function.__qualname__}'
     cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
     parts = [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    texts = [text_of(part) for part in parts if is_constant(part)]
-    texts += [code_text(part.__code__) for part in parts if isinstance(part, FunctionType)]
-    texts += [part.__qualname__ for part in parts if isinstance(part, BuiltinFunctionType)]
+    texts = [text_of(part) if is_constant(part) else _text(part, outer) for part in parts]
     return f'{name} of {code_text(function.__code__)}, {globals_text(function)} and {texts}'
 
 
