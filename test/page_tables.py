@@ -51,6 +51,7 @@ def compare(record, other, metric):
         for each in (record, other)
     )
     common = scores.keys() & others.keys()
+    assert common  # results without a seed of both tell nothing
     signs = {(scores[seed] > others[seed]) - (scores[seed] < others[seed]) for seed in common}
     return signs.pop() if len(signs) == 1 else 0
 
