@@ -534,6 +534,21 @@ def test_numbers_of_neighbours_from_numpy_and_pytorch(make_numbers):
     assert torch.equal(actual.edge, expected.edge)
 
 
+@pytest.mark.parametrize('make_numbers', [np.array, torch.tensor])
+def test_numbers_of_neighbours_by_edge_type_from_numpy_and_pytorch(make_numbers):
+    data = HeteroData()
+    data['a'].num_nodes = 9
+    data['a', 'to', 'a'].edge_index = graph().edge_index % 9
+    index = NodeSamplerInput(None, torch.arange(4), input_type='a')
+    numbers, kind = [2, 1], ('a', 'to', 'a')
+    torch.manual_seed(0)
+    expected = NeighborSampler(data, {kind: numbers}).sample_from_nodes(index)
+    torch.manual_seed(0)
+    actual = NeighborSampler(data, {kind: make_numbers(numbers)}).sample_from_nodes(index)
+    assert torch.equal(actual.node['a'], expected.node['a'])
+    assert torch.equal(actual.edge[kind], expected.edge[kind])
+
+
 def test_other_numbers_of_neighbours_may_be_set():
     """PyG's ``LightningNodeData`` sets those of its evaluation in a copy of the sampler, whose next
     batch ended in an error."""

@@ -166,8 +166,9 @@ class NeighborSampler(BaseSampler):
 
     @num_neighbors.setter
     def num_neighbors(self, num_neighbors: NumNeighbors | list[int] | dict) -> None:
-        if isinstance(num_neighbors, (Tensor, np.ndarray)):
-            num_neighbors = num_neighbors.tolist()
+        num_neighbors = _as_list(num_neighbors)
+        if isinstance(num_neighbors, dict):
+            num_neighbors = {kind: _as_list(counts) for kind, counts in num_neighbors.items()}
         if not isinstance(num_neighbors, NumNeighbors):
             lists = [num_neighbors]
             if isinstance(num_neighbors, dict) and not self.homogeneous:
@@ -367,3 +368,8 @@ class NeighborSampler(BaseSampler):
         owner, edge = edges.sample(nodes, count, self.replace, random, until, self.last)
         row = sampled[source].add(edges.sources(edge, self.sizes[source]), batch[owner])
         return row, frontier.start + owner, edge
+
+
+def _as_list(counts: Any) -> Any:
+    r"""Returns a tensor or an array as a list, and anything else as it is."""
+    return counts.tolist() if isinstance(counts, (Tensor, np.ndarray)) else counts
