@@ -388,6 +388,14 @@ def test_raises(tmp_path):
         message = rf"'edge_attr' must have a row for each of {data.num_edges} .* \(got {rows}\)"
         with pytest.raises(ValueError, match=message):
             edge_model.inference(loader(other_size))
+    for x, edge_attr, name, shown in (
+        (data.x.numpy(), torch.zeros(data.num_edges, 2), 'x', 'ndarray'),
+        (data.x, np.zeros((data.num_edges, 2)), 'edge_attr', 'ndarray'),
+        (data.x, torch.tensor(1.0), 'edge_attr', r'\(\)'),
+    ):
+        other = Data(x=x, edge_index=data.edge_index, edge_attr=edge_attr, num_nodes=N)
+        with pytest.raises(ValueError, match=rf"'{name}' must be a tensor with .* \(got {shown}\)"):
+            edge_model.inference(loader(other))
     model.inference(loader(data), tmp_path)
     with pytest.raises(
         ValueError, match=r'of a run with other parameters, settings or data\); delete the folder'

@@ -166,8 +166,8 @@ class Stream:
         tensor of ids :obj:`nodes` ``[n]``.
 
         Raises:
-            ValueError: If the graph has no such attribute, or the attribute is sparse. If it has
-                another number of rows than the graph has nodes.
+            ValueError: If the graph has no such attribute, or the attribute is sparse or no tensor.
+                If it has another number of rows than the graph has nodes.
         """
         if not self.has(name):
             raise ValueError(
@@ -175,6 +175,7 @@ class Stream:
             )
         if isinstance(self.store, Data):
             value = self.store[name]
+            _check_rows(name, value)
             if value.layout != torch.strided:
                 raise ValueError(
                     f'{name!r} must be dense to be read in parts (got {value.layout}); use '
@@ -200,11 +201,13 @@ class Stream:
         :obj:`part`, or :obj:`None` if the graph has no such attribute.
 
         Raises:
-            ValueError: If the attribute has another number of rows than the graph has edges.
+            ValueError: If the attribute is no tensor, or has another number of rows than the graph
+                has edges.
         """
         value = self.store.get(name) if isinstance(self.store, Data) else None
         if value is None:
             return None
+        _check_rows(name, value)
         sorted_edges = sorted_by_target(self.loader.node_sampler)
         num_edges = value.size(0) if sorted_edges is None else sorted_edges[1].numel()
         if value.size(0) != num_edges:
@@ -339,6 +342,15 @@ def _without_edges(nodes: slice) -> Part:
 def _ids(nodes: slice) -> Tensor:
     r"""Returns a range of ids as a tensor on the CPU."""
     return torch.arange(nodes.start, nodes.stop, device='cpu')
+
+
+def _check_rows(name: str, value: Any) -> None:
+    if not isinstance(value, Tensor) or value.dim() == 0:
+        shown = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(
+            f'{name!r} must be a tensor with rows to be read in parts (got {shown}); convert an '
+            'array with torch.as_tensor'
+        )
 
 
 def node_rows(x: Tensor, nodes: slice | Tensor) -> Tensor:
