@@ -433,8 +433,11 @@ def leaky_relu_by_default(slope):
     return lambda x, slope=slope: F.leaky_relu(x, slope)
 
 
+SLOPE = 0.1
+
+
 def leaky_relu_of_module(x):
-    return F.leaky_relu(x, SLOPE)  # noqa: F821, of the module that the test makes
+    return F.leaky_relu(x, SLOPE)
 
 
 def doubled(act):
