@@ -79,6 +79,7 @@ def train(method: str, graphs: list[Data], epochs: int, bar: tqdm) -> GraphTrans
         conv='TAGConv',
         conv_kwargs={'K': REACH},
         encodings={'laplacian_pe': COMMUNITIES - 1},
+        dropout=0.0,
         **METHODS[method],
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)

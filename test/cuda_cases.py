@@ -150,7 +150,7 @@ MODELS = {
     ),
     'DIFFormer': (lambda: DIFFormer(F, 8, 3, 2, use_source=True), with_edges),
     'SGFormer': (lambda: SGFormer(F, 8, 3), with_edges),
-    'GraphTransformer': (lambda: GraphTransformer(F, 8, 3, 1, 2, 1), with_edges),
+    'GraphTransformer': (lambda: GraphTransformer(F, 8, 3, 1, 2, 1, dropout=0.0), with_edges),
     'LiteGT': (lambda: LiteGT(F, 16, 3, num_layers=4, heads=4, reduce=True), with_jaccard),
     'LiteGT, edge features': (
         lambda: LiteGT(F, 16, 3, num_layers=4, heads=4, reduce=True, edge_channels=1),

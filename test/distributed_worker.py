@@ -32,8 +32,8 @@ SIZES = {2: (11, 9), 4: (3, 0, 16, 1)}
 KINDS, GRAPHS = ('plain', 'masked'), 3
 MODELS = {
     'difformer': lambda: DIFFormer(8, 8, 8, heads=2, norm='frobenius'),
-    'graph-transformer': lambda: GraphTransformer(8, 8, 8, 1, 2, 1),
-    'graph-transformer-gated': lambda: GraphTransformer(8, 8, 8, 1, 2, 1, True, input_norm=True),
+    'graph-transformer': lambda: GraphTransformer(8, 8, 8, 1, 2, 1, dropout=0.0),
+    'graph-transformer-gated': lambda: GraphTransformer(8, 8, 8, 1, 2, 1, True, dropout=0.0),
     'nodeformer': lambda: NodeFormer(8, 8, 8, heads=2, num_features=8, num_gumbel_samples=0),
     'sgformer': lambda: SGFormer(8, 8, 8, 2, norm='row', gnn=GraphSAGE(8, 8, 2)),
     'sgformer-normalised': lambda: SGFormer(8, 8, 8, 2, heads=2),

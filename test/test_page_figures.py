@@ -302,10 +302,7 @@ def test_graphtransformer_with_the_defaults_of_its_class():
         'Chameleon': 'chameleon-filtered-fixed-splits',
         'Computers': 'computers-random-60-20-20',
     }
-    unset = (
-        'laplacian_pe0-num_layers4-num_local_layers0-no-gate-no-input_norm-dropout0.0-'
-        'input_dropout0.0'
-    )
+    unset = 'laplacian_pe0-num_layers4-num_local_layers0-no-gate-input_dropout0.0'
     rows = []
     for title, name in graphs.items():
         figures = [percent(f'graphtransformer-{name}{end}')[:3] for end in ('', f'-{unset}')]
@@ -315,6 +312,7 @@ def test_graphtransformer_with_the_defaults_of_its_class():
         arguments = inspect.signature(GraphTransformer).parameters
         assert options.pop('attention') == 'learned'
         assert options.pop('hidden_channels') == 64
+        assert options.pop('dropout') == GraphTransformer(1, 4, 1).blocks[0].dropout
         assert options == {option: arguments[option].default for option in options}
     assert list_tables('docs/gps.rst')['Test accuracy (%)'] == rows
 

@@ -171,6 +171,7 @@ model = GraphTransformer(
     attn_type='difformer',
     encodings={'laplacian_pe': 10},
     position='laplacian_pe',
+    dropout=0.0,
 )
 EPOCHS = 10
 optimizer = torch.optim.Adam(model.parameters(), lr=0.005)

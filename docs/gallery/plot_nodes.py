@@ -86,8 +86,6 @@ def graph_transformer(attn_type):
         num_layers=1,
         num_local_layers=7,
         gate=True,
-        input_norm=True,
-        dropout=0.5,
         input_dropout=0.15,
         attn_type=attn_type,
     )

@@ -115,6 +115,7 @@ def train_and_test(**arguments):
         conv='TAGConv',
         conv_kwargs={'K': 2},
         encodings={'laplacian_pe': 3},
+        dropout=0.0,
         **arguments,
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)

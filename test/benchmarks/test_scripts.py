@@ -404,7 +404,7 @@ def test_the_quickstart_prints_its_table_and_draws_its_picture(tmp_path, monkeyp
     methods = ['no attention', 'mean of the graph', 'attention']
     assert [line[:18].strip() for line in lines[2:5]] == methods
     assert [line.count('±') for line in lines[2:5]] == [4, 4, 4]
-    assert lines[-2].startswith('blocks.0.attn')
+    assert lines[-2].startswith('blocks.1.attn')
     assert picture.read_bytes().startswith(b'\x89PNG')
 
 

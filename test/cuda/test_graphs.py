@@ -42,7 +42,7 @@ MODULES = {
     'difformer, plain edges': (lambda: DIFFormerConv(F, 8), ('plain edges',)),
     'SGFormer': (lambda: SGFormer(F, 8, 3), ('edges',)),
     'DIFFormer': (lambda: DIFFormer(F, 8, 3), ('edges',)),
-    'GraphTransformer': (lambda: GraphTransformer(F, 8, 3, 1, 2, 1), ('edges',)),
+    'GraphTransformer': (lambda: GraphTransformer(F, 8, 3, 1, 2, 1, dropout=0.0), ('edges',)),
     'Gumbel samples': (sampled, ()),
     'edge features': (
         lambda: JaccardSubtractorConv(F, 8, 4, edge_channels=1),

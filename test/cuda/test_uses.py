@@ -31,7 +31,7 @@ MODELS = {
     'NodeFormer': lambda: NodeFormer(F, 8, 3, 2, 2, num_features=8, num_gumbel_samples=0),
     'DIFFormer': lambda: DIFFormer(F, 8, 3),
     'SGFormer': lambda: SGFormer(F, 8, 3),
-    'GraphTransformer': lambda: GraphTransformer(F, 8, 3, 1, 2, 1),
+    'GraphTransformer': lambda: GraphTransformer(F, 8, 3, 1, 2, 1, dropout=0.0),
 }
 STATES = {
     'kernel': (lambda: KernelAttentionConv(F, 8, 2), ()),

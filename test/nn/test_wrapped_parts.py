@@ -226,8 +226,8 @@ class Wrapper(torch.nn.Module):
 
 
 MESSAGE_PASSING = {
-    'GraphTransformer': (lambda: GraphTransformer(6, 4, 3), 'blocks.0.conv'),
-    'gate': (lambda: GraphTransformer(6, 4, 3, num_local_layers=2, gate=True), 'blocks.0.conv'),
+    'GraphTransformer': (lambda: GraphTransformer(6, 4, 3), 'blocks.1.conv'),
+    'gate': (lambda: GraphTransformer(6, 4, 3, num_local_layers=2, gate=True), 'blocks.1.conv'),
     'SGFormer': (lambda: SGFormer(6, 4, 3), 'gnn'),
     'initial': (lambda: SGFormer(6, 4, 3, gnn_residual='initial', gnn_use_init=True), 'gnn'),
 }

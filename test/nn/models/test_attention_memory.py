@@ -35,7 +35,7 @@ MODELS = {
     'graph-transformer': lambda: GraphTransformer(5, 8, 3, 3, 2),
     'graph-transformer-local-first': lambda: GraphTransformer(5, 8, 3, 1, 2, num_local_layers=2),
     'graph-transformer-gated': lambda: GraphTransformer(
-        5, 8, 3, 1, 2, num_local_layers=1, gate=True, input_norm=True
+        5, 8, 3, 1, 2, num_local_layers=1, gate=True
     ),
     'nodeformer': lambda: NodeFormer(5, 8, 3, heads=2, num_features=8),
     'nodeformer-output': lambda: NodeFormer(5, 8, 3, num_features=8, relational_input='output'),

@@ -43,7 +43,9 @@ def test_layers_follow_the_formula():
     z = model.lin_in(x)
     for name, value in pe.items():
         z = z + model.lin_encodings[name](value)
-    for block in model.blocks:
+    first, *blocks = model.blocks
+    z = first.norm(z).relu()
+    for block in blocks:
         gcn = GCNConv(8, 8).double()
         gcn.load_state_dict(block.conv.state_dict())
         local = block.norm1(z + gcn(z, EDGES))
@@ -55,14 +57,14 @@ def test_layers_follow_the_formula():
 
 def test_layers_without_attention_come_first():
     model = GraphTransformer(6, 8, 3, 1, 2, num_local_layers=3)
-    assert [conv is not None for conv in model.attentions] == [False, False, False, True]
+    assert [conv is not None for conv in model.attentions] == [False] * 4 + [True]
     without = GraphTransformer(6, 8, 3, attn_type=None)
-    assert without.attentions == [None] * 4
+    assert without.attentions == [None] * 5
 
 
 def test_gated_layers_follow_the_formula():
-    options = {'num_local_layers': 2, 'gate': True, 'input_norm': True}
-    model = GraphTransformer(6, 8, 3, 2, 2, encodings={'pe': 2}, dropout=0.5, **options)
+    options = {'num_local_layers': 2, 'gate': True}
+    model = GraphTransformer(6, 8, 3, 2, 2, encodings={'pe': 2}, **options)
     model, x, pe = model.double().eval(), features(), features(2)
     z = model.blocks[0].norm(model.lin_in(x) + model.lin_encodings['pe'](pe)).relu()
     for block in model.blocks[1:3]:
@@ -82,7 +84,7 @@ def test_gated_layers_follow_the_formula():
 def test_gated_layers_have_attention_or_are_left_out():
     options = {'num_local_layers': 2, 'gate': True}
     without = GraphTransformer(6, 8, 3, 2, 2, attn_type=None, **options)
-    assert without.attentions == [None, None]
+    assert without.attentions == [None] * 3
     assert without(features().float(), EDGES).shape == (12, 3)
     exact = GraphTransformer(6, 8, 3, 1, 2, attn_type='multihead', **options).eval()
     x = features().float()
@@ -95,8 +97,8 @@ def test_gated_layers_have_attention_or_are_left_out():
 
 
 def test_dropout_of_the_blocks_by_hand():
-    options = {'num_local_layers': 1, 'gate': True, 'input_norm': True, 'conv': SAGEConv}
-    model = GraphTransformer(6, 8, 3, 1, 2, dropout=0.5, **options)
+    options = {'num_local_layers': 1, 'gate': True, 'conv': SAGEConv}
+    model = GraphTransformer(6, 8, 3, 1, 2, **options)
     x, (first, local, gated) = torch.randn(12, 6), model.blocks
     torch.manual_seed(1)
     actual = model(x, EDGES)
@@ -184,7 +186,7 @@ def test_a_module_aggregates_the_nodes_and_learns():
 )
 def test_message_passing_by_name_or_function(conv, kind):
     model = GraphTransformer(6, 8, 3, 2, 2, conv=conv)
-    assert [type(block.conv) for block in model.blocks] == [kind, kind]
+    assert [type(block.conv) for block in model.blocks[1:]] == [kind, kind]
     model(features().float(), EDGES).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
@@ -202,7 +204,7 @@ def test_message_passing_by_name_or_function(conv, kind):
 )
 def test_attention_by_name_or_function(attn_type, kind):
     model = GraphTransformer(6, 8, 3, 2, 2, attn_type=attn_type)
-    assert [type(conv) for conv in model.attentions] == [kind, kind]
+    assert [type(conv) for conv in model.attentions[1:]] == [kind, kind]
 
 
 class NormedByGraph(torch.nn.Module):
@@ -273,9 +275,9 @@ def test_layers_of_a_network_of_pyg_read_features_of_edges():
 
 
 def test_the_learned_map_is_the_default():
-    assert GraphTransformer(6, 8, 3).blocks[0].attn.feature_map.kind == 'learned'
+    assert GraphTransformer(6, 8, 3).blocks[1].attn.feature_map.kind == 'learned'
     plain = GraphTransformer(6, 8, 3, attn_kwargs={'feature_map': 'elu'})
-    assert plain.blocks[0].attn.feature_map.kind == 'elu'
+    assert plain.blocks[1].attn.feature_map.kind == 'elu'
 
 
 def test_edge_features_reach_the_message_passing_in_parts_too():
@@ -484,7 +486,8 @@ def test_named_layers(conv):
 )
 def test_networks_of_named_layers_have_the_norm_of_the_model(conv, edge_channels, norm):
     """Their batch normalisation mixed the nodes of a model without one."""
-    model = GraphTransformer(6, 8, 3, 2, 2, conv=conv, edge_channels=edge_channels, norm=norm)
+    sizes = {'edge_channels': edge_channels, 'dropout': 0.0}
+    model = GraphTransformer(6, 8, 3, 2, 2, conv=conv, norm=norm, **sizes)
     edges = {'edge_attr': torch.ones(EDGES.size(1), 3).double()} if edge_channels else {}
     model, x = model.double(), features()
     training, evaluation = (model.train(mode)(x, EDGES, **edges) for mode in (True, False))
@@ -720,12 +723,13 @@ def test_a_model_without_attention_has_no_memory():
 
 def test_local_layers_follow_the_formula():
     model, x = GraphTransformer(6, 8, 3, 1, 2, 1, norm='layer_norm').double().eval(), features()
-    layer, z = model.blocks[0], model.lin_in(x)
+    first, layer, _ = model.blocks
+    z = first.norm(model.lin_in(x)).relu()
     gcn = GCNConv(8, 8).double()
     gcn.load_state_dict(layer.conv.state_dict())
     expected = z + layer.norm(gcn(z, EDGES) + layer.lin(z)).relu()
     context = GraphContext(model._message_input(EDGES, x, None, None, None, None))
-    assert_close(model.layers(x, context)[1], expected, rtol=1e-10, atol=1e-12)
+    assert_close(model.layers(x, context)[2], expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize('attn_type', ['kernel', 'difformer', 'sgformer'])
@@ -733,9 +737,10 @@ def test_attention_by_position(attn_type):
     options = {'encodings': {'svd_pe': 3, 'laplacian_pe': 2}, 'position': 'laplacian_pe'}
     model = GraphTransformer(6, 8, 3, 1, 2, attn_type=attn_type, **options).double().eval()
     x, pe = features(), {'svd_pe': features(3), 'laplacian_pe': features(2)}
-    block, z = model.blocks[0], model.lin_in(x)
+    (first, block), z = model.blocks, model.lin_in(x)
     for name, value in pe.items():
         z = z + model.lin_encodings[name](value)
+    z = first.norm(z).relu()
     gcn = GCNConv(8, 8).double()
     gcn.load_state_dict(block.conv.state_dict())
     attended = block.attn.conv(z, batch=BATCH, position=pe['laplacian_pe'])
@@ -784,7 +789,7 @@ def test_scores_of_graphs_without_edges():
 def test_scores_of_graphs_are_not_those_of_a_part():
     """The mean over the nodes of a mini-batch or a process is another one."""
     model, x = GraphTransformer(6, 8, 3, 1, 2, level='graph').double().eval(), features()
-    states = [model.attentions[0].attention_state(model.lin_in(x))]
+    states = [model.attentions[1].attention_state(model.lin_in(x))]
     with pytest.raises(ValueError, match="'level' must be 'node' or 'edge' with 'states'"):
         model(x, EDGES, states=states)
 
@@ -807,7 +812,7 @@ def test_arguments_of_gcn_are_those_of_the_layer_of_pyg(options):
 def test_width_of_the_message_passing():
     options = {'conv': 'GATConv', 'conv_kwargs': {'concat': False}}
     model = GraphTransformer(6, 8, 3, 1, heads=8, **options).double()
-    assert model.blocks[0].conv.out_channels == 8
+    assert model.conv.out_channels == 8
     assert model(features(), EDGES).shape == (12, 3)
     narrow = GraphTransformer(6, 8, 3, 1, 2, conv=lambda i, o: GCNConv(i, 1)).double()
     message = r"'conv' must return 'hidden_channels' = 8 channels \(got 1 from GCNConv\(8, 1\)\)"
@@ -859,10 +864,10 @@ def test_what_says_that_a_group_of_processes_is_missing():
 def test_reset_of_a_gated_multihead_layer():
     options = {'num_layers': 1, 'num_local_layers': 1, 'gate': True, 'attn_type': 'multihead'}
     model = GraphTransformer(6, 8, 3, heads=2, **options)
-    before = model.blocks[1].attn.in_proj_weight.clone()
+    before = model.blocks[2].attn.in_proj_weight.clone()
     model.reset_parameters()
-    assert not model.blocks[1].attn.in_proj_weight.equal(before)
-    assert not model.blocks[1].attn.out_proj.bias.any()
+    assert not model.blocks[2].attn.in_proj_weight.equal(before)
+    assert not model.blocks[2].attn.out_proj.bias.any()
     with pytest.raises(ValueError, match=r"'attention_scores' \(got MultiheadAttention"):
         model.attention_scores(features().float(), EDGES, EDGES)
 
@@ -875,7 +880,7 @@ def test_degrees_that_a_gcn_counts_itself_are_refused():
 
 @pytest.mark.parametrize(
     'options',
-    [{}, {'level': 'graph'}, {'num_local_layers': 2, 'gate': True, 'input_norm': True}],
+    [{}, {'level': 'graph'}, {'num_local_layers': 2, 'gate': True}],
     ids=['node', 'graph', 'gate'],
 )
 def test_hooks_on_layers_are_called(options):

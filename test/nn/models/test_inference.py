@@ -51,13 +51,11 @@ BACKBONES = {
         5, 8, 3, gnn_num_layers=3, gnn_residual='initial', gnn_use_init=True
     ),
     'sgformer-sage': lambda: SGFormer(5, 8, 3, gnn=GraphSAGE(8, 8, 2)),
-    'graph-transformer': lambda: GraphTransformer(5, 8, 3, heads=2, dropout=0.5),
+    'graph-transformer': lambda: GraphTransformer(5, 8, 3, heads=2, input_norm=False),
     'graph-transformer-local-first': lambda: GraphTransformer(
         5, 8, 3, 1, 2, 2, attn_type='sgformer', norm='layer_norm', dropout=0.5
     ),
-    'graph-transformer-gated': lambda: GraphTransformer(
-        5, 8, 3, 2, 2, 2, gate=True, input_norm=True, dropout=0.5
-    ),
+    'graph-transformer-gated': lambda: GraphTransformer(5, 8, 3, 2, 2, 2, gate=True),
     'graph-transformer-sage': lambda: GraphTransformer(
         5, 8, 3, 2, 2, conv='SAGEConv', attn_type='mean'
     ),

@@ -78,10 +78,10 @@ class GraphTransformer(LayerwiseModel):
     as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_. Edges count as in the layer
     :obj:`conv`; in GCN repeated edges count repeatedly.
 
-    For the nodes of one graph, try first seven local layers before one gated layer:
-    ``num_layers=1, num_local_layers=7, gate=True, input_norm=True, dropout=0.5,
-    input_dropout=0.15``. :doc:`/gps` has the whole training to copy, and what it reaches. The
-    defaults below are for many graphs: without dropout they learn one graph by heart.
+    For the nodes of one graph, also try seven local layers before one gated layer:
+    ``num_layers=1, num_local_layers=7, gate=True, input_dropout=0.15``. :doc:`/gps` has the whole
+    training to copy, and what it reaches. For the nodes of many graphs start with
+    ``dropout=0.0``.
 
     Is the attention worth its cost on your data? Train the model a second time with
     ``attn_type='mean'``, the plain mean of the graph, and a third time with ``attn_type=None``.
@@ -143,11 +143,12 @@ class GraphTransformer(LayerwiseModel):
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
             target, or each :obj:`"graph"` by its nodes together. (default: :obj:`"node"`)
         dropout (float, optional): Dropout probability within the layers, and of the input layer
-            with :obj:`input_norm`. (default: :obj:`0.0`)
+            with :obj:`input_norm`. (default: :obj:`None`: 0.5 for ``level='node'``, where without
+            dropout the model learns the labelled nodes of one graph by heart, else 0)
         input_dropout (float, optional): Dropout probability of the node features. (default:
             :obj:`0.0`)
         input_norm (bool, optional): If :obj:`True`, normalisation, activation and dropout follow
-            the input layer. (default: :obj:`False`)
+            the input layer, and this is the first of the :obj:`blocks`. (default: :obj:`True`)
         norm (str, optional): The normalisation of the layers, :obj:`"batch_norm"`,
             :obj:`"layer_norm"` of each node, or :obj:`None`. In training :obj:`"batch_norm"` mixes
             the graphs of a batch. With ``level='graph'`` train it with at least two graphs in a
@@ -198,9 +199,9 @@ class GraphTransformer(LayerwiseModel):
         position: str | None = None,
         edge_channels: int = 0,
         level: str = 'node',
-        dropout: float = 0.0,
+        dropout: float | None = None,
         input_dropout: float = 0.0,
-        input_norm: bool = False,
+        input_norm: bool = True,
         norm: str | None = 'batch_norm',
         act: str | Module = 'relu',
         aggr: str | Aggregation = 'mean',
@@ -216,6 +217,8 @@ class GraphTransformer(LayerwiseModel):
             **{f"encodings['{name}']": channels for name, channels in (encodings or {}).items()},
         )
         check_level(level, aggr)
+        if dropout is None:
+            dropout = 0.5 if level == 'node' else 0.0
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_flags(gate=gate, input_norm=input_norm)
         check_keywords(conv_kwargs=conv_kwargs, attn_kwargs=attn_kwargs)
