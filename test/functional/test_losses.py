@@ -181,6 +181,18 @@ def test_edge_regularization_needs_a_bool_for_each_edge(mask, shown):
         edge_regularization(torch.zeros(3), edges, 3, mask)
 
 
+def test_edge_regularization_names_targets_that_do_not_exist():
+    log, edges = torch.tensor([-1.0, -2.0]), torch.tensor([[1, 0], [0, 3]])
+    assert edge_regularization(log, edges, 4).item() == 3 / 4
+    cases = (edges, 3, '2 (got 0 to 3)'), (edges - 1, 4, '3 (got -1 to 2)')
+    for wrong, num_nodes, shown in cases:
+        message = f"'edge_index[1]' must hold ids from 0 to {shown}"
+        with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+            edge_regularization(log, wrong, num_nodes)
+    none = torch.empty(2, 0, dtype=torch.long)
+    assert edge_regularization(torch.empty(0), none, 0).item() == 0
+
+
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 def test_edge_regularization_of_half_precision(dtype):
     """Neither the sum over 40,000 nodes nor the degree 70,000 is a number of float16."""

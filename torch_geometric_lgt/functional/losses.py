@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, check_ids
 from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype, without_autocast
 from torch_geometric_lgt.functional.tracing import is_transformed, is_watched, may_read_values
 from torch_geometric_lgt.functional.unit_rows import unit_rows_formula
@@ -191,9 +191,10 @@ def edge_regularization(
         a scalar, in at least single precision
 
     Raises:
-        ValueError: If :obj:`log_probability` or :obj:`mask` does not have one entry for each edge,
-            or :obj:`log_probability` holds probabilities in place of their logarithms. This check
-            waits for the device.
+        ValueError: If :obj:`edge_index` is not ``[2, E]``, or :obj:`log_probability` or :obj:`mask`
+            does not have one entry for each edge. If a target does not exist, or
+            :obj:`log_probability` holds probabilities in place of their logarithms: these two
+            checks wait for the device.
 
     Example:
         >>> import torch
@@ -225,15 +226,15 @@ def edge_regularization(
             f"'mask' must be a bool for each of {edge_index.size(1)} edges (got {mask.dtype}, "
             f'{tuple(mask.shape)})'
         )
-    _check_logarithms(log_probability, mask)
+    _check_values(log_probability, edge_index, num_nodes, mask)
     return edge_loss(log_probability, edge_index, num_nodes, mask)
 
 
 def edge_loss(
     log_probability: Tensor, edge_index: Tensor, num_nodes: int, mask: Tensor | None
 ) -> Tensor:
-    r"""Computes the result of :meth:`edge_regularization` without its checks, one of which waits
-    for the device."""
+    r"""Computes the result of :meth:`edge_regularization` without its checks, two of which wait for
+    the device."""
     target = edge_index[1]
     dtype = compute_dtype(log_probability.dtype)
     log_probability = log_probability.to(dtype)
@@ -245,12 +246,15 @@ def edge_loss(
     return -(share * mean).sum() / max(1, num_nodes)
 
 
-def _check_logarithms(log_probability: Tensor, mask: Tensor | None) -> None:
-    r"""Raises a ValueError if the values of edges that count are probabilities: none is below 0,
-    and one is above 0 by more than rounding. Code that is traced, captured, watched or transformed
-    is not checked."""
+def _check_values(
+    log_probability: Tensor, edge_index: Tensor, num_nodes: int, mask: Tensor | None
+) -> None:
+    r"""Raises a ValueError if a target does not exist, or the values of edges that count are
+    probabilities: none is below 0, and one is above 0 by more than rounding. Code that is traced,
+    captured, watched or transformed is not checked."""
     if log_probability.is_meta or is_watched() or not may_read_values(log_probability):
         return
+    check_ids('edge_index[1]', edge_index[1], num_nodes)
     values = log_probability.detach()
     values = values if mask is None else values[mask]
     if values.numel() == 0:
