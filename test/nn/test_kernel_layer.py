@@ -351,6 +351,9 @@ def test_degrees_of_any_whole_dtype():
         layer(x, degree > 2)
     with pytest.raises(ValueError, match=r'float32 .* convert whole numbers with degree.long\(\)$'):
         layer(x, degree.float())
+    message = r"^'degree' must be a torch.Tensor \(got int\); convert it with torch.as_tensor\("
+    with pytest.raises(TypeError, match=message):
+        layer(x, degree.tolist())
 
 
 @pytest.mark.parametrize('make_layer', [KernelAttentionConv, SGFormerConv, DIFFormerConv])

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 from definitions import jaccard_subtractor
@@ -417,6 +419,16 @@ def test_raises_when_run():
     with pytest.raises(ValueError, match=r"'edge_attr' must be of floating point \(got torch.bool"):
         JaccardSubtractorConv(5, 8, 4, edge_channels=2)(x, EDGES, index, edge_attr=EDGES.t() > 2)
     assert repr(conv) == "JaccardSubtractorConv(5, 8, heads=4, kernels=('softmax', 'jaccard'))"
+
+
+@pytest.mark.parametrize('name', ['edge_jaccard', 'sampled_mask', 'edge_attr'])
+def test_arrays_in_the_place_of_tensors_are_named(name):
+    conv, x = JaccardSubtractorConv(5, 8, 4, edge_channels=2), torch.randn(7, 5)
+    inputs = {'edge_jaccard': torch.rand(14), 'edge_attr': torch.rand(14, 2), 'sampled_mask': MASK}
+    for wrong, kind in ((inputs[name].numpy(), 'ndarray'), (inputs[name].tolist(), 'list')):
+        message = f"'{name}' must be a torch.Tensor (got {kind}); convert it with torch.as_tensor("
+        with pytest.raises(TypeError, match=f'^{re.escape(message)}'):
+            conv(x, EDGES, **(inputs | {name: wrong}))
 
 
 def test_a_layer_without_queries_refuses_the_parameters_of_some():

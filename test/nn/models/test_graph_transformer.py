@@ -85,6 +85,7 @@ def test_gated_layers_have_attention_or_are_left_out():
     options = {'num_local_layers': 2, 'gate': True}
     without = GraphTransformer(6, 8, 3, 2, 2, attn_type=None, **options)
     assert without.attentions == [None] * 3
+    assert [block.output_norm is None for block in without.blocks[1:]] == [True, False]
     assert without(features().float(), EDGES).shape == (12, 3)
     exact = GraphTransformer(6, 8, 3, 1, 2, attn_type='multihead', **options).eval()
     x = features().float()
@@ -676,6 +677,12 @@ def in_parts(**options):
 def test_wrong_inputs_are_named(message, call):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_an_encoding_that_is_no_tensor_is_named():
+    model = GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2})
+    with pytest.raises(TypeError, match=r"^'laplacian_pe' must be a torch.Tensor \(got ndarray\);"):
+        model(torch.randn(12, 6), EDGES, laplacian_pe=torch.randn(12, 2).numpy())
 
 
 @pytest.mark.parametrize(

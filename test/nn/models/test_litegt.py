@@ -300,6 +300,8 @@ def test_raises_when_run():
         ValueError, match="'laplacian_pe' must be None for a model with 'pe_channels' = 0"
     ):
         LiteGT(5, 8, 3)(x, EDGES, laplacian_pe=torch.randn(30, 2), edge_jaccard=JACCARD)
+    with pytest.raises(TypeError, match=r"^'laplacian_pe' must be a torch.Tensor \(got ndarray\);"):
+        model(x, EDGES, laplacian_pe=torch.randn(30, 2).numpy(), edge_jaccard=JACCARD)
     edges = {'edge_jaccard': JACCARD, 'edge_attr': torch.randn(EDGES.size(1), 2)}
     with pytest.raises(ValueError, match="'edge_attr' must be None for a model"):
         LiteGT(5, 8, 3)(x, EDGES, **edges)

@@ -231,9 +231,11 @@ def require_edges(edge_index: Any, fix: str) -> Any:
 def check_edge_attr(
     edge_attr: Tensor | None, num_edges: int, edge_channels: int, kind: str = 'model'
 ) -> None:
-    r"""Raises a ValueError unless :obj:`edge_attr` has the shape ``[E, F_e]`` and is of floating
-    point, or is :obj:`None` for a layer or model, whose :obj:`kind` the message names, with
+    r"""Raises an error unless :obj:`edge_attr` is a tensor ``[E, F_e]`` of floating point, or is
+    :obj:`None` for a layer or model, whose :obj:`kind` the message names, with
     :obj:`edge_channels` 0."""
+    if edge_attr is not None:
+        check_tensor(edge_attr, 'edge_attr')
     shape = None if edge_attr is None else tuple(edge_attr.shape)
     if edge_channels == 0:
         if edge_attr is not None:
@@ -265,8 +267,10 @@ def _edge_attr_hint(edge_attr: Tensor | None, expected: tuple[int, int]) -> str:
 
 
 def check_laplacian_pe(laplacian_pe: Tensor | None, num_nodes: int, pe_channels: int) -> None:
-    r"""Raises a ValueError unless :obj:`laplacian_pe` has the shape ``[N, pe_channels]``, or is
+    r"""Raises an error unless :obj:`laplacian_pe` is a tensor ``[N, pe_channels]``, or is
     :obj:`None` for a model with :obj:`pe_channels` 0."""
+    if laplacian_pe is not None:
+        check_tensor(laplacian_pe, 'laplacian_pe')
     shape = None if laplacian_pe is None else tuple(laplacian_pe.shape)
     if pe_channels == 0 and shape is not None:
         raise ValueError(

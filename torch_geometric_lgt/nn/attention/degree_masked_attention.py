@@ -16,6 +16,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_heads,
     check_not_negative,
+    check_tensor,
     feature_pair,
 )
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
@@ -146,6 +147,8 @@ class DegreeMaskedAttention(KernelLayer):
                 the largest graph id)
 
         Raises:
+            TypeError: If :obj:`x`, :obj:`degree`, :obj:`batch`, :obj:`edge_index` or :obj:`state`
+                has another type.
             ValueError: If neither :obj:`degree` nor :obj:`edge_index` is given, or :obj:`x` is a
                 pair and :obj:`degree` is not. If :obj:`degree` has another dtype or a negative
                 number, or another argument does not fit the layer.
@@ -260,9 +263,11 @@ class DegreeMaskedAttention(KernelLayer):
         exceeds :obj:`max_degree`, whose embedding it then has.
 
         Raises:
+            TypeError: If :obj:`degree` is no tensor.
             ValueError: If :obj:`degree` does not hold one whole number of at least 0 per node, or
                 lies on another device than :obj:`x`.
         """
+        check_tensor(degree, 'degree')
         is_whole = not (degree.is_floating_point() or degree.dtype == torch.bool)
         if degree.shape != x.shape[:1] or not is_whole:
             hint = '; give edges as edge_index=edge_index' if degree.dim() == 2 else ''

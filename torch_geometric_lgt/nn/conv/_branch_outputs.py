@@ -21,6 +21,7 @@ from torch_geometric_lgt.functional.neighbors.edge_weights import (
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import scaled_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import may_read_values
+from torch_geometric_lgt.nn._layers.input_checks import check_tensor
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.nn.conv._branches import Branch
 
@@ -59,14 +60,15 @@ class BranchInputs:
 
 
 def check_jaccard(edge_jaccard: Tensor | None, num_edges: int) -> None:
-    r"""Raises a ValueError unless :obj:`edge_jaccard` has an index from 0 to 1 for each of the
-    :obj:`num_edges` edges. The range is not checked in code that is compiled, captured or
+    r"""Raises an error unless :obj:`edge_jaccard` is a tensor with an index from 0 to 1 for each of
+    the :obj:`num_edges` edges. The range is not checked in code that is compiled, captured or
     transformed by :mod:`torch.func`."""
     if edge_jaccard is None:
         raise ValueError(
             "'edge_jaccard' must be given for the Jaccard kernel; add it to the data with "
             'JaccardScores()'
         )
+    check_tensor(edge_jaccard, 'edge_jaccard')
     if edge_jaccard.numel() != num_edges:
         raise ValueError(
             f"'edge_jaccard' must hold one index for each of {num_edges} edges (got "
@@ -83,11 +85,12 @@ def check_jaccard(edge_jaccard: Tensor | None, num_edges: int) -> None:
 
 
 def check_sampled_mask(sampled_mask: Tensor | None, num_targets: int) -> None:
-    r"""Raises a ValueError unless :obj:`sampled_mask` is :obj:`None` or has a bool for each of the
-    :obj:`num_targets` targets."""
-    if sampled_mask is not None and (
-        sampled_mask.dtype != torch.bool or sampled_mask.shape != (num_targets,)
-    ):
+    r"""Raises an error unless :obj:`sampled_mask` is :obj:`None` or a tensor with a bool for each
+    of the :obj:`num_targets` targets."""
+    if sampled_mask is None:
+        return
+    check_tensor(sampled_mask, 'sampled_mask')
+    if sampled_mask.dtype != torch.bool or sampled_mask.shape != (num_targets,):
         raise ValueError(
             f"'sampled_mask' must be a bool for each of {num_targets} nodes (got "
             f'{sampled_mask.dtype}, {tuple(sampled_mask.shape)}); '

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import ModuleDict
 
 from torch_geometric_lgt._arguments import check_attribute_name, nearest_name
-from torch_geometric_lgt.nn._layers.input_checks import check_devices
+from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_tensor
 
 TRANSFORMS = {'laplacian_pe': 'LaplacianPE', 'svd_pe': 'SVDEncoding'}
 SYNONYMS = {'num_graphs': 'batch_size'}  # the name in PyG's Batch
@@ -107,8 +107,9 @@ def sorted_encodings(
 
 
 def check_encoding(name: str, encoding: Tensor, x: Tensor, channels: int) -> None:
-    r"""Raises a ValueError unless the encoding called :obj:`name` has the shape ``[N, channels]``
-    and the device of the features :obj:`x` ``[N, F]``."""
+    r"""Raises an error unless the encoding called :obj:`name` is a tensor ``[N, channels]`` on the
+    device of the features :obj:`x` ``[N, F]``."""
+    check_tensor(encoding, name)
     shape = x.size(0), channels
     if encoding.shape != shape:
         fix = f'; give {name}[:, None]' if (*encoding.shape, 1) == shape else ''
