@@ -71,7 +71,7 @@ def test_symmetric_weight():
 
 def test_degrees_of_0_beside_small_weights_and_weights_of_0():
     edges, weight = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0.5, 0.0, 0.25])
-    with pytest.raises(ValueError, match=r"^'degree' must be at least 1 for nodes with edges"):
+    with pytest.raises(ValueError, match=r"^'degree' must be positive for nodes with edges"):
         symmetric_weight(edges, 3, 3, DOUBLE, torch.tensor([0.0, 1.0, 1.0]), weight)
 
 
@@ -97,7 +97,7 @@ def test_symmetric_weight_of_given_degrees():
     with pytest.raises(
         ValueError,
         match=(
-            r"^'degree' must be at least 1 for nodes with edges \(got less\): .*; NodeDegree "
+            r"^'degree' must be positive for nodes with edges \(got less\): .*; NodeDegree "
             r'counts no self loops$'
         ),
     ):
@@ -139,7 +139,7 @@ def test_weights_that_add_up_to_zero():
     )
     assert actual.flatten().tolist() == [0, 0, 0]
     assert torch.autograd.grad(actual.sum(), weight)[0].isfinite().all()
-    with pytest.raises(ValueError, match="'degree' must be at least 1 for nodes with edges"):
+    with pytest.raises(ValueError, match="'degree' must be positive for nodes with edges"):
         symmetric_weight(edges, 3, 3, torch.float32, torch.tensor([1.0, 1.0, 0.0]), torch.ones(3))
     unused = symmetric_weight(
         edges, 3, 3, torch.float32, torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0])

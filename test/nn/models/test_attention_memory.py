@@ -490,7 +490,7 @@ def test_raises():
         model(data.x, data.edge_index, torch.zeros(N, dtype=torch.long), process_group=object())
     with pytest.raises(ValueError, match="'degree' must hold one number per node"):
         model(data.x, data.edge_index, degree=data.degree[1:])
-    with pytest.raises(ValueError, match="'degree' must be at least 1 for nodes with edges"):
+    with pytest.raises(ValueError, match="'degree' must be positive for nodes with edges"):
         model(data.x, data.edge_index, degree=torch.zeros(N))
     with pytest.raises(ValueError, match="'degree' must be None with a relational bias of order 2"):
         NodeFormer(5, 8, 3, num_features=8, relational_order=2)(

@@ -163,7 +163,7 @@ def _check_positive(pair: Sequence[Tensor], edge_index: Tensor, weight: Tensor |
     counted = edge_index if weight is None else edge_index[:, weight != 0]
     if any(not bool((part[ids] > 0).all()) for part, ids in zip(pair, counted, strict=True)):
         raise ValueError(
-            "'degree' must be at least 1 for nodes with edges (got less): give that of the graph "
+            "'degree' must be positive for nodes with edges (got less): give that of the graph "
             'the edges are from; NodeDegree counts no self loops'
         )
 
