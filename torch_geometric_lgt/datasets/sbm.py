@@ -55,7 +55,9 @@ class SBMDataset(GeneratedDataset):
     Raises:
         ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is no whole number
             from 1, or :obj:`seed` no whole number from 0. If the ``repr`` of :obj:`pre_transform`
-            or :obj:`pre_filter` differs from run to run, like that of a ``lambda``.
+            or :obj:`pre_filter` differs from run to run, like that of a ``lambda``. If
+            :obj:`pre_transform` returns no :class:`~torch_geometric.data.Data` of dense tensors, or
+            :obj:`pre_filter` keeps no graph.
 
     Example:
         >>> from torch_geometric_lgt.datasets import SBMDataset

@@ -55,7 +55,9 @@ class TSPDataset(GeneratedDataset):
     Raises:
         ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is no whole number from 1, or
             :obj:`seed` no whole number from 0. If :obj:`pre_transform` or :obj:`pre_filter` has no
-            representation that identifies it, like a ``lambda``.
+            representation that identifies it, like a ``lambda``. If :obj:`pre_transform` returns no
+            :class:`~torch_geometric.data.Data` of dense tensors, or :obj:`pre_filter` keeps no
+            graph.
         ImportError: If the graphs must be generated and elkai or joblib is missing.
 
     Example:

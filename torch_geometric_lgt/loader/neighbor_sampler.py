@@ -103,13 +103,15 @@ class NeighborSampler(BaseSampler):
             share. (default: :obj:`False`)
 
     Raises:
-        ValueError: If a node does not exist, or a sampled edge has no valid source. If edges of a
-            type are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor`
-            :obj:`adj_t`, or those two list them in different orders. If
-            :obj:`temporal_strategy` is unknown. If :obj:`time_attr` or :obj:`weight_attr` names no
-            attribute of valid numbers, or is set for a pair of stores. If only some of the edges of
-            a graph store have a type, or one of its edge types has no size. If
-            ``temporal_strategy='last'`` is set without :obj:`time_attr`, or with
+        ValueError: If :obj:`num_neighbors` is no list of whole numbers, or names an edge type that
+            the data does not have. If :obj:`subgraph_type` is unknown. If :obj:`replace` is set and
+            all edges into a node have the weight 0. If a node does not exist, or a sampled edge has
+            no valid source. If edges of a type are neither in :obj:`edge_index` nor in a
+            :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or those two list them in different
+            orders. If :obj:`temporal_strategy` is unknown. If :obj:`time_attr` or
+            :obj:`weight_attr` names no attribute of valid numbers, or is set for a pair of stores.
+            If only some of the edges of a graph store have a type, or one of its edge types has no
+            size. If ``temporal_strategy='last'`` is set without :obj:`time_attr`, or with
             :obj:`weight_attr`.
 
     Example:

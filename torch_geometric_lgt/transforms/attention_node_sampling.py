@@ -54,6 +54,7 @@ class AttentionNodeSampling(BaseTransform):
             (default: :obj:`None`, for :class:`~torch_geometric.data.Data`)
 
     Raises:
+        TypeError: If the data is no graph of PyG.
         ValueError: If :obj:`factor` is not positive, :obj:`measure` or :obj:`neighbors` is unknown,
             or :obj:`attr_name` is no name. If the data has neither edges nor ``adj_t``, or an edge
             names a node that does not exist. If ``adj_t`` has values other than 1, which are not

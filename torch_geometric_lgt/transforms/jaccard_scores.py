@@ -60,6 +60,7 @@ class JaccardScores(BaseTransform):
             cache)
 
     Raises:
+        TypeError: If the data is no graph of PyG.
         ValueError: If an argument is out of range, or :obj:`attr_name` is no name. If
             :obj:`cache_dir` is set with :obj:`num_hashes`, whose scores are random. If the data has
             neither edges nor ``adj_t``, or an edge names a node that does not exist. If ``adj_t``

@@ -100,6 +100,7 @@ class LaplacianPE(BaseTransform):
             (default: :obj:`None`, for :class:`~torch_geometric.data.Data`)
 
     Raises:
+        TypeError: If the data is no graph of PyG.
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalization` is unknown. If
             the data has neither edges nor ``adj_t``, or an edge names a node that does not exist.
             If ``adj_t`` has values other than 1, which are not used: apply the transform to the

@@ -46,11 +46,13 @@ class NodeDegree(BaseTransform):
             (default: :obj:`False`)
 
     Raises:
+        TypeError: If the data is no graph of PyG.
         ValueError: If the data has neither edges nor ``adj_t``, or an edge names a node that does
             not exist. If the number of nodes of a type is unknown. If the degrees cannot be
             appended to :obj:`x`, because :obj:`x` is sparse or of a dtype that cannot hold them. If
             ``adj_t`` has values other than 1, which only ``weighted=True`` uses. (The attribute
-            :obj:`edge_weight` raises no error without :obj:`weighted`; it is ignored.)
+            :obj:`edge_weight` raises no error without :obj:`weighted`; it is ignored.) With
+            :obj:`weighted`, if :obj:`edge_weight` is not one floating-point number for each edge.
 
     Example:
         >>> import torch

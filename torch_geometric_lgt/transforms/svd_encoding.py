@@ -85,6 +85,7 @@ class SVDEncoding(BaseTransform):
             the transform to ``data.edge_type_subgraph([..])``. (default: :obj:`None`, all edges)
 
     Raises:
+        TypeError: If the data is no graph of PyG.
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalize` is no boolean. If
             the data has more than two node types, or has two and edges within one of them. If the
             number of nodes of a type is unknown. If ``adj_t`` has values other than 1, which are

@@ -360,6 +360,14 @@ def test_residual_over_sparse_features():
     torch.testing.assert_close(model(x.to_sparse_csr(), edges), model(x, edges))
 
 
+def test_residual_of_a_first_layer_of_another_width():
+    """The layer cannot add its input; the later ones do."""
+    x, edges = torch.randn(9, 5), torch.randint(9, (2, 30))
+    gnn = SGFormer(5, 8, 3, gnn_input='input', gnn_residual=True).eval().gnn
+    z = gnn.norms[0](gnn.convs[0](x, edges)).relu()
+    torch.testing.assert_close(gnn(x, edges), z + gnn.norms[1](gnn.convs[1](z, edges)).relu())
+
+
 @pytest.mark.filterwarnings('ignore:Converting sparse tensor to CSR:UserWarning')
 @pytest.mark.parametrize('gnn', [GCN, GAT, GraphSAGE])
 def test_a_network_sees_one_graph_in_every_format(gnn):

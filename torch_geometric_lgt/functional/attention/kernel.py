@@ -100,8 +100,9 @@ def kernel_attention(
         ``[N_t, H, D]``
 
     Raises:
+        TypeError: If :obj:`q`, :obj:`k`, :obj:`v` or :obj:`batch` is no tensor.
         ValueError: If :obj:`feature_map` is unknown or lacks its :obj:`projection`. If :obj:`k` or
-            :obj:`v` is of another dtype or device than :obj:`q`, or :obj:`projection`,
+            :obj:`v` is of another dtype or device than :obj:`q`, or a shape, :obj:`projection`,
             :obj:`batch`, a mask or :obj:`key_noise` does not fit. If :obj:`power` is below 1. If
             :obj:`projection`, :obj:`scale`, :obj:`power` or :obj:`key_noise` requires a gradient:
             multiply :obj:`q` and :obj:`k` by a learned factor.

@@ -84,6 +84,7 @@ def linear_attention(
         ``[N_t, H, D]``
 
     Raises:
+        TypeError: If :obj:`q`, :obj:`k`, :obj:`v` or :obj:`batch` is no tensor.
         ValueError: If a shape, dtype, device, :obj:`norm` or :obj:`batch` does not fit.
 
     Example:

@@ -52,8 +52,9 @@ class AttentionState:
             (see :attr:`numerator`), then :math:`\mathbf{z}_1, \dots, \mathbf{z}_R` (see
             :attr:`denominator`).
         maximum (torch.Tensor): :math:`c_m`, ``[B, H, M]``, without gradient.
-        squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{k}_j\|^2`, from which SGFormer
-            and DIFFormer compute the Frobenius norm of the keys; other attentions do not read it.
+        squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{k}_j\|^2` of the keys times
+            :obj:`scale`, from which SGFormer and DIFFormer compute the Frobenius norm of the keys;
+            other attentions do not read it.
         count (torch.Tensor): ``[B]`` in int64, the number of keys.
         rank (int, optional): :math:`R`, 1 without a mask. (default: :obj:`1`)
         samples (int, optional): :math:`K`, the number of samples of NodeFormer's Gumbel noise; 1

@@ -41,11 +41,13 @@ def jaccard(
             (:obj:`"all"`). (default: :obj:`"all"`)
 
     Returns:
-        ``[P]``, one number for each pair or edge, repeated ones included
+        ``[P]`` in the default dtype, one number for each pair or edge, repeated ones included
 
     Raises:
+        TypeError: If :obj:`edge_index` is in no format of edges.
         ValueError: If :obj:`num_nodes` is no whole number, :obj:`neighbors` is none of the three,
-            or a node does not exist.
+            or a node does not exist. If a sparse matrix has values other than 1, which are not
+            used.
 
     Example:
         >>> import torch
@@ -108,11 +110,13 @@ def minhash_jaccard(
             :obj:`None`, the global generator)
 
     Returns:
-        ``[P]``
+        ``[P]`` in the default dtype
 
     Raises:
+        TypeError: If :obj:`edge_index` is in no format of edges.
         ValueError: If :obj:`num_hashes` or :obj:`num_nodes` is no whole number,
-            :obj:`neighbors` is none of the three, or a node does not exist.
+            :obj:`neighbors` is none of the three, or a node does not exist. If a sparse matrix has
+            values other than 1, which are not used.
 
     Example:
         >>> import torch

@@ -49,8 +49,10 @@ def attention_distance(
         ``[N]`` in float64, or in float32 on a device without float64
 
     Raises:
+        TypeError: If :obj:`edge_index` is in no format of edges.
         ValueError: If :obj:`measure` or :obj:`neighbors` is unknown, :obj:`num_nodes` is no whole
-            number, or a node does not exist.
+            number, or a node does not exist. If a sparse matrix has values other than 1, which are
+            not used.
 
     Example:
         >>> import torch

@@ -101,7 +101,9 @@ class AdjacencyMaskedAttention(KernelLayer):
                 :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
-            ValueError: If a shape, dtype or device does not fit the layer, or a weight is negative.
+            TypeError: If :obj:`x` or :obj:`edge_index` has another type.
+            ValueError: If a shape, dtype or device does not fit the layer, or a weight is negative,
+                infinite or NaN.
         """
         q, k, edges, options = self._inputs(x, edge_index, edge_weight)
         x_src = feature_pair(x)[0]

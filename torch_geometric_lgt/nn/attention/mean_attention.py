@@ -85,6 +85,7 @@ class MeanAttention(KernelLayer):
                 :meth:`attention_state`, in place of those of :obj:`x`. (default: :obj:`None`)
 
         Raises:
+            TypeError: If :obj:`x`, :obj:`batch` or :obj:`state` has another type.
             ValueError: If a shape, dtype or device does not fit the layer.
         """
         batch_size = count_graphs(batch, batch_size, state)

@@ -87,7 +87,7 @@ class DIFFormerConv(LinearLayer):
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`kernel` or
             :obj:`norm` is unknown. If ``value_projection=False`` comes with unequal
-            :obj:`in_channels` and :obj:`out_channels`.
+            :obj:`in_channels` and :obj:`out_channels`, or with :obj:`position_channels`.
 
     Example:
         >>> import torch
@@ -169,11 +169,14 @@ class DIFFormerConv(LinearLayer):
                 of those of sources and targets. (default: :obj:`None`)
 
         Raises:
+            TypeError: If :obj:`x`, :obj:`edge_index`, :obj:`batch`, :obj:`state` or :obj:`position`
+                has another type.
             ValueError: If a shape, dtype or device does not fit the layer, or edges are missing. If
-                the sigmoid kernel gets a :obj:`state` or more than :math:`2^{33}` pairs of nodes.
-                If edges have weights in a sparse matrix and in :obj:`edge_weight`, or
-                :obj:`edge_weight` is given with ``use_graph=False``. If :obj:`position` is missing
-                in a layer with :obj:`position_channels`, or given to another one.
+                :obj:`degree` is not positive for a node with edges. If the sigmoid kernel gets a
+                :obj:`state` or more than :math:`2^{33}` pairs of nodes. If edges have weights in a
+                sparse matrix and in :obj:`edge_weight`, or :obj:`edge_weight` is given with
+                ``use_graph=False``. If :obj:`position` is missing in a layer with
+                :obj:`position_channels`, or given to another one.
         """
         batch_size = count_graphs(batch, batch_size, state)
         check_edge_index(edge_index)

@@ -259,9 +259,11 @@ class JaccardSubtractorConv(AttentionLayer):
                 (default: :obj:`False`)
 
         Raises:
+            TypeError: If :obj:`x`, :obj:`edge_index`, :obj:`edge_jaccard`, :obj:`sampled_mask` or
+                :obj:`edge_attr` has another type.
             ValueError: If a shape, dtype or device does not fit the layer. If a weight is negative,
-                :obj:`edge_jaccard` is missing for the Jaccard kernel or not from 0 to 1, or
-                :obj:`edge_attr` is missing with :obj:`edge_channels` or given without.
+                infinite or NaN, :obj:`edge_jaccard` is missing for the Jaccard kernel or not from 0
+                to 1, or :obj:`edge_attr` is missing with :obj:`edge_channels` or given without.
         """
         inputs = self._inputs(x, edge_index, edge_jaccard, sampled_mask, edge_weight)
         edge_scores = self._edge_scores(inputs, edge_attr)

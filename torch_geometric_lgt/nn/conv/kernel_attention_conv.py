@@ -74,7 +74,7 @@ class KernelAttentionConv(KernelLayer):
     :math:`\mathbf{D}_s` hold the row and column sums of :math:`\mathbf{A}_p`. NodeFormer's slides
     have the second sum with :math:`P = 1`. Repeated edges count once. With :math:`P = 1` edges may
     have weights, which are then the entries of :math:`\mathbf{A}_1`; repeated edges have their mean
-    weight. The diagonal in the first sum stays 1.
+    weight. The diagonal in the first sum stays 1, so self loops must have the weight 1 there.
 
     As in the formulas of the papers, no constant is added to :math:`\phi`. Exponentials of keys are
     divided by a maximum per graph, head and feature, and those of queries are multiplied by it,
@@ -139,10 +139,10 @@ class KernelAttentionConv(KernelLayer):
 
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels` or :obj:`key_channels`, or
-            ``value_projection=False`` comes with ``concat=False`` or with :obj:`in_channels` that
-            differ from :obj:`out_channels`. If the feature map does not fit :obj:`num_features` or
-            :obj:`num_gumbel_samples`. If :obj:`temperature` or :obj:`scale` is not positive, or an
-            option is unknown.
+            ``value_projection=False`` comes with ``concat=False``, with :obj:`position_channels`,
+            or with :obj:`in_channels` that differ from :obj:`out_channels`. If the feature map does
+            not fit :obj:`num_features` or :obj:`num_gumbel_samples`. If :obj:`temperature` or
+            :obj:`scale` is not positive, or an option is unknown.
 
     Example:
         >>> import torch
@@ -241,12 +241,16 @@ class KernelAttentionConv(KernelLayer):
                 of those of sources and targets. (default: :obj:`None`)
 
         Raises:
+            TypeError: If :obj:`x`, :obj:`edge_index`, :obj:`batch`, :obj:`state` or :obj:`position`
+                has another type.
             ValueError: If a shape, dtype or device does not fit the layer. If :obj:`state` was
                 built in training and the layer is in evaluation, or the other way round, and the
                 layer has :obj:`num_gumbel_samples`. If :obj:`relational_order` is positive and
                 edges are missing, or their list does not have :obj:`relational_order` entries. If
                 edges have weights, or :obj:`degree` is given with ``relational_input='value'``, and
-                :obj:`relational_order` is above 1. If :obj:`position` is missing in a layer with
+                :obj:`relational_order` is above 1. If :obj:`edge_weight` is given without a
+                relational bias or beside a list of edges, or is not 1 for a self loop with
+                ``relational_input='value'``. If :obj:`position` is missing in a layer with
                 :obj:`position_channels`, or given to another one.
         """
         batch_size = count_graphs(batch, batch_size, state)
@@ -286,8 +290,10 @@ class KernelAttentionConv(KernelLayer):
             include their weights.
 
         Raises:
+            TypeError: If :obj:`edge_index` is in no format of edges.
             ValueError: If an edge names a node that does not exist, or edges have weights and
-                :obj:`relational_order` is above 1.
+                :obj:`relational_order` is above 1. With ``relational_input='value'`` also if a self
+                loop has another weight than 1.
         """
         if self.relational_bias is None:
             return []

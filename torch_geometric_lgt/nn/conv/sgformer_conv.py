@@ -69,7 +69,7 @@ class SGFormerConv(LinearLayer):
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`norm` is unknown, or
             sources and targets have unequal sizes. If ``value_projection=False`` comes with unequal
-            :obj:`in_channels` and :obj:`out_channels`.
+            :obj:`in_channels` and :obj:`out_channels`, or with :obj:`position_channels`.
 
     Example:
         >>> import torch
@@ -134,6 +134,7 @@ class SGFormerConv(LinearLayer):
                 of those of sources and targets. (default: :obj:`None`)
 
         Raises:
+            TypeError: If :obj:`x`, :obj:`batch`, :obj:`state` or :obj:`position` has another type.
             ValueError: If a shape, dtype or device does not fit the layer. If :obj:`position` is
                 missing in a layer with :obj:`position_channels`, or given to another one.
         """

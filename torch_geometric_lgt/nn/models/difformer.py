@@ -188,10 +188,15 @@ class DIFFormer(Backbone):
                 :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
+            TypeError: If :obj:`x`, :obj:`edge_index`, :obj:`batch`, :obj:`states` or
+                :obj:`process_group` has another type.
             ValueError: If an argument has another shape, dtype or device than the model and
-                :obj:`x` need, or edges are missing. If :obj:`states` does not have one state for
-                each layer, leaves out another number of nodes than :obj:`num_keys`, or is given
-                with ``kernel='sigmoid'``.
+                :obj:`x` need, or edges are missing. If :obj:`degree` is not positive for a node
+                with edges. If :obj:`states` does not have one state for each layer, leaves out
+                another number of nodes than :obj:`num_keys`, or is given with
+                ``kernel='sigmoid'``. If :obj:`num_keys` is given without :obj:`states` and
+                :obj:`process_group`, or :obj:`batch` with :obj:`process_group` but without
+                :obj:`batch_size`.
         """
         batch_size = count_graphs(batch, batch_size, states, process_group)
         self.check_inputs(x, edge_index)

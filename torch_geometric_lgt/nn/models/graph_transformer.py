@@ -73,10 +73,11 @@ class GraphTransformer(LayerwiseModel):
         \mathbf{Y} = f(\mathbf{Z}^{(L)})
 
     with the encodings :math:`\mathbf{P}_p`, layers :class:`~torch_geometric_lgt.nn.GPSConv`, and as
-    :math:`f` a linear map of each node, or an MLP of each edge or graph (:obj:`level`). With
-    :obj:`num_local_layers` other layers come first, which have no attention: local before global,
-    as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_. Edges count as in the layer
-    :obj:`conv`; in GCN repeated edges count repeatedly.
+    :math:`f` a linear map of each node, or an MLP of each edge or graph (:obj:`level`). The MLP is
+    two linear maps with ReLU and :obj:`hidden_channels` between them. With :obj:`num_local_layers`
+    other layers come first, which have no attention: local before global, as in `"Polynormer"
+    <https://arxiv.org/abs/2403.01232>`_. Edges count as in the layer :obj:`conv`; in GCN repeated
+    edges count repeatedly.
 
     For the nodes of one graph, also try seven local layers before one gated layer:
     ``num_layers=1, num_local_layers=7, gate=True, input_dropout=0.15``. :doc:`/gps` has the whole
@@ -95,8 +96,8 @@ class GraphTransformer(LayerwiseModel):
         num_local_layers (int, optional): Number of layers before them, which have message passing
             but neither attention nor a feed-forward network: :math:`\mathbf{Z} +
             \mathrm{act}(\mathrm{Norm}( \mathrm{MPNN}(\mathbf{Z}, \mathbf{A}) + \mathbf{W}
-            \mathbf{Z}))` with :obj:`norm`, and a LayerNorm after the last one before gated layers.
-            (default: :obj:`0`)
+            \mathbf{Z}))` with :obj:`norm`. With :obj:`gate` a LayerNorm follows the last one, also
+            if ``attn_type=None``. (default: :obj:`0`)
         gate (bool, optional): If :obj:`True`, the layers with attention have no message passing and
             no feed-forward network. They multiply the output of the attention, after a LayerNorm
             whatever :obj:`norm` is, by 1 plus a linear map of their input, as below. Dropout
@@ -155,12 +156,15 @@ class GraphTransformer(LayerwiseModel):
             batch: in a batch of one, the mean of the nodes is constant, so all graphs (with
             :obj:`aggr` :obj:`"sum"` all of as many nodes) have one score, and nothing is learned.
             (default: :obj:`"batch_norm"`)
-        act (str or torch.nn.Module, optional): The activation. (default: :obj:`"relu"`)
+        act (str or torch.nn.Module, optional): The activation of the layers and of
+            :obj:`input_norm`. MLPs, of :math:`f` and of named layers, have ReLU. (default:
+            :obj:`"relu"`)
         aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
             nodes: by their :obj:`"mean"`, :obj:`"sum"` (or :obj:`"add"`) or :obj:`"max"`, or by a
             module that keeps the number of channels. With PyG's ``LSTMAggregation`` and
             ``PatchTransformerAggregation`` the score of a graph depends on the largest graph of
-            the batch, to which they pad. (default: :obj:`"mean"`)
+            the batch, to which they pad. Another value than :obj:`"mean"` needs ``level='graph'``.
+            (default: :obj:`"mean"`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
@@ -342,6 +346,8 @@ class GraphTransformer(LayerwiseModel):
             **encodings: Each encoding ``[N, F_p]`` by its name.
 
         Raises:
+            TypeError: If an argument has another type, such as an array of NumPy in the place of a
+                tensor.
             ValueError: If an argument does not fit the model: an encoding is missing, edges have
                 weights or features that :obj:`conv` does not take, or the score of a graph is
                 requested from a part of its nodes.

@@ -47,11 +47,17 @@ class LiteGT(StreamedModel):
         \mathbf{H}^{\prime} = \mathrm{BN} \left( \hat{\mathbf{H}} + \mathrm{FFN}(\hat{\mathbf{H}})
             \right),
 
-    see :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. With :obj:`reduce`, the fourth-last
-    and third-last layers have half the channels, and the last two layers three tenths, both rounded
-    down (Figure 4). All layers have :obj:`heads` heads, so each of the sizes must be a multiple of
-    it. The paper calls the change of channels a pooling and does not define it; here it is a linear
-    map.
+    see :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`, whose linear maps have no biases
+    here. The input layer is a linear map. FFN is two linear maps with ReLU and twice the channels
+    between them. An MLP computes the scores from the last :math:`\mathbf{H}`: from the row of a
+    node, from those of source and target of an edge concatenated, or from those of a graph
+    aggregated. It is three linear maps with ReLU; the channels between them are half and a quarter
+    of those it reads, rounded down.
+
+    With :obj:`reduce`, the fourth-last and third-last layers have half the channels, and the last
+    two layers three tenths, both rounded down (Figure 4). All layers have :obj:`heads` heads, so
+    each of the sizes must be a multiple of it. The paper calls the change of channels a pooling and
+    does not define it; here it is a linear map, of the features of edges too.
 
     Differs from the text of the paper, where the last two layers have a quarter of the channels.
     The parameter counts of its Table 4 and the authors' code have three tenths, 24 of 80. The
@@ -70,11 +76,12 @@ class LiteGT(StreamedModel):
         \mathbf{e}_{ij}^{\prime} = \mathrm{BN} \left( \hat{\mathbf{e}}_{ij} + \mathrm{FFN}_e
             (\hat{\mathbf{e}}_{ij}) \right).
 
-    An edge has as many hidden features as scores: half of the channels if one branch is
-    :obj:`"jaccard"`, which has no queries and keys, else all. The paper gives no equation; `"A
-    Generalization of Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_ updates
-    edges like this. The output reads nodes alone, as in the authors' code, so the last layer does
-    not update the edges.
+    The first :math:`\mathbf{e}_{ij}` are a linear map of the features, and :math:`\mathrm{FFN}_e`
+    has as many channels between its maps as FFN. An edge has as many hidden features as scores:
+    half of the channels if one branch is :obj:`"jaccard"` or :obj:`"mean"`, which have no queries
+    and keys, else all. The paper gives no equation; `"A Generalization of Transformer Networks to
+    Graphs" <https://arxiv.org/abs/2012.09699>`_ updates edges like this. The output reads nodes
+    alone, as in the authors' code, so the last layer does not update the edges.
 
     With ``kernel=('softmax', 'softmax')`` the model is the graph transformer of that paper.
     Repeated edges count repeatedly.
@@ -101,13 +108,15 @@ class LiteGT(StreamedModel):
             many nodes one score, unless :obj:`aggr` is :obj:`"max"` or a module. (default:
             :obj:`"node"`)
         dropout (float, optional): Dropout probability of the attention's output, before and after
-            :math:`\mathbf{W}_O`, and within the feed-forward part. (default: :obj:`0.0`)
+            :math:`\mathbf{W}_O`, and after both linear maps of the feed-forward part; likewise for
+            the scores of edges. (default: :obj:`0.0`)
         edge_channels (int, optional): Size of the features of each edge. (default: :obj:`0`, none)
         aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
             nodes: by their :obj:`"mean"`, :obj:`"sum"` (or :obj:`"add"`) or :obj:`"max"`, or by a
             module that keeps the number of channels. With PyG's ``LSTMAggregation`` and
             ``PatchTransformerAggregation`` the score of a graph depends on the largest graph of
-            the batch, to which they pad. (default: :obj:`"mean"`)
+            the batch, to which they pad. Another value than :obj:`"mean"` needs ``level='graph'``.
+            (default: :obj:`"mean"`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`; edges; batch vector *(optional)*; positional
@@ -230,6 +239,8 @@ class LiteGT(StreamedModel):
                 which a model with :obj:`edge_channels` needs. (default: :obj:`None`)
 
         Raises:
+            TypeError: If an argument has another type, such as an array of NumPy in the place of a
+                tensor.
             ValueError: If an argument has another shape, dtype or device than the model and
                 :obj:`x` need, a weight is negative, or an argument that the model needs is missing.
         """

@@ -275,9 +275,12 @@ class NodeFormer(Backbone):
                 :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
+            TypeError: If :obj:`x`, :obj:`edge_index`, :obj:`batch`, :obj:`states` or
+                :obj:`process_group` has another type.
             ValueError: If edges have weights although the bias has more than one order or the edge
-                loss is requested. If the edge loss is requested and the feature map is none of the
-                random exponentials. If another argument does not fit the model.
+                loss is requested. If a self loop has another weight than 1 with
+                ``relational_input='value'``. If the edge loss is requested and the feature map is
+                none of the random exponentials. If another argument does not fit the model.
         """
         batch_size = count_graphs(batch, batch_size, states, process_group)
         self.check_inputs(x, edge_index)

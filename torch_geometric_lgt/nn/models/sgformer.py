@@ -88,9 +88,11 @@ class SGFormer(Backbone):
         gnn_dropout (float, optional): Dropout probability of the default local branch. (default:
             :obj:`None`, as :obj:`dropout`)
         gnn_residual (bool or str, optional): If :obj:`True`, layers of the default local branch add
-            their input. With :obj:`"initial"` they add :math:`\mathbf{Z}^{(0)}`, as in the authors'
-            code for large graphs. With either, the last layer of the branch is normalised and
-            activated too. (default: :obj:`False`)
+            their input, after normalisation, activation and dropout. The first layer does not if
+            its input has another width, with ``gnn_input='input'``. With :obj:`"initial"` all
+            layers add :math:`\mathbf{Z}^{(0)}`, as in the authors' code for large graphs. With
+            either, the last layer of the branch is normalised and activated too. (default:
+            :obj:`False`)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`,
             :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the features :obj:`x`, as in the authors'
             code. (default: :obj:`"hidden"`)
@@ -303,6 +305,8 @@ class SGFormer(Backbone):
                 :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
+            TypeError: If :obj:`x`, :obj:`edge_index`, :obj:`batch`, :obj:`states` or
+                :obj:`process_group` has another type.
             ValueError: If an argument has another shape, dtype or device than the model and
                 :obj:`x` need, or edges have weights although the local branch takes none. If
                 :obj:`degree` is given although :obj:`gnn` counts degrees itself, or :obj:`gnn`
