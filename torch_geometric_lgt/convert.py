@@ -33,6 +33,7 @@ def from_pyg_sgformer(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         A dictionary for :meth:`load_state_dict` of the model.
 
     Raises:
+        TypeError: If :obj:`state_dict` is no dictionary.
         ValueError: If PyG's model has several heads, whose outputs it averages, or
             :obj:`state_dict` has a key that PyG's model does not have.
 
@@ -109,6 +110,7 @@ def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> 
         A dictionary for :meth:`load_state_dict` of the model.
 
     Raises:
+        TypeError: If :obj:`state_dict` is no dictionary.
         ValueError: If the authors' model has several heads, whose outputs it averages, or
             :obj:`use_init` in ``large``. Also if :obj:`state_dict` has a key that none of these
             models has, or :obj:`layer_norm` is no boolean.
@@ -177,6 +179,7 @@ def from_difformer(
         A dictionary for :meth:`load_state_dict` of the model.
 
     Raises:
+        TypeError: If :obj:`state_dict` is no dictionary.
         ValueError: If the authors' model has several heads, whose outputs it averages, or
             :obj:`state_dict` has a key that their model does not have. If :obj:`layer_norm` is no
             boolean. If :obj:`graph_weight` is 1 or more, or positive without their ``Wv``, the

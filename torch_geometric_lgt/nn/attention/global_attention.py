@@ -103,6 +103,8 @@ class GlobalAttention(PerformerAttention):
         Raises:
             ValueError: If a shape or the dtype of the mask is wrong, or the layer changes the
                 number of channels.
+            RuntimeError: If several threads are in a block of :meth:`arguments` while a checkpoint
+                calls the layer in the backward pass.
         """
         if x.dim() != 3:
             raise ValueError(f"'x' must have shape [B, N_max, F] (got {tuple(x.shape)})")

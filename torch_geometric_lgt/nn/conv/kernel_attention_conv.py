@@ -233,7 +233,8 @@ class KernelAttentionConv(KernelLayer):
             degree (torch.Tensor or tuple, optional): For a sampled subgraph and a relational bias
                 of order 1, the degrees ``[N]`` in the full graph: numbers of distinct neighbours
                 without the node itself, or sums of edge weights. A pair has the degrees of sources
-                and targets. (default: :obj:`None`, counted in the edges)
+                and targets. Not read with ``relational_input='output'``. (default: :obj:`None`,
+                counted in the edges)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a relational
                 bias of order 1. (default: :obj:`None`, the values of a sparse matrix, else 1)
             position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]``,
