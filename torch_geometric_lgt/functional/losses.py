@@ -33,7 +33,7 @@ def alignment(x: Tensor, y: Tensor) -> Tensor:
             pair.
 
     Returns:
-        a scalar
+        a scalar, in at least single precision
 
     Raises:
         ValueError: If the shapes differ or are not ``[P, D]``.
@@ -72,7 +72,7 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
             2 in `DirectAU <https://arxiv.org/abs/2206.12811>`_. (default: :obj:`2.0`)
 
     Returns:
-        a scalar
+        a scalar, in at least single precision
 
     Raises:
         ValueError: If :obj:`x` has another shape, or :obj:`temperature` is not positive.
@@ -143,7 +143,7 @@ def alignment_uniformity(
             (default: :obj:`"directau"`)
 
     Returns:
-        a scalar
+        a scalar, in at least single precision
 
     Raises:
         ValueError: If :obj:`variant` is unknown, or as in :meth:`alignment`.
