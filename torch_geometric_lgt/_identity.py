@@ -2,6 +2,7 @@ r"""Texts that identify values and functions in every process."""
 
 import dis
 import hashlib
+from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.transforms import BaseTransform
 
 from torch_geometric_lgt._io import raw_bytes
 
@@ -16,10 +18,11 @@ CONSTANTS = (bool, int, float, str, tuple, list, dict, set, frozenset, Tensor, n
 SCALARS = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
 
-def text_of(value: Any) -> str:
+def text_of(value: Any, outer: tuple[Any, ...] = ()) -> str:
     r"""Returns a text that identifies a value. Tensors and arrays contribute a checksum or all
     numbers, functions their name, code and what they read of their module, other objects their
-    type, representation and attributes."""
+    type, representation and attributes. Of the classes and objects :obj:`outer`, whose text the
+    value is a part of, only the place is named."""
     if isinstance(value, Tensor) and value.layout != torch.strided:
         matrix = value.detach().to_sparse_coo().coalesce()
         return text_of([matrix.indices(), matrix.values(), *matrix.shape])
@@ -29,72 +32,111 @@ def text_of(value: Any) -> str:
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         return f'{value.dtype}{value.shape}{digest}'
     if isinstance(value, np.ndarray):
-        return f'{value.dtype}{value.shape}{text_of(value.ravel().tolist())}'
+        return f'{value.dtype}{value.shape}{text_of(value.ravel().tolist(), outer)}'
+    for index, each in enumerate(outer):
+        if value is each:
+            return f'outer {index}'
     if (
         isinstance(value, FunctionType)
         and value.__name__ != '<lambda>'
         and value.__closure__ is None
     ):
         defaults = (
-            text_of([value.__defaults__, value.__kwdefaults__])
+            text_of([value.__defaults__, value.__kwdefaults__], outer)
             if value.__defaults__ or value.__kwdefaults__
             else ''
         )
         name = f'{value.__module__}.{value.__qualname__}'
-        return f'{name}{defaults}{code_text(value.__code__)}{globals_text(value)}'
+        return f'{name}{defaults}{code_text(value.__code__)}{globals_text(value, outer)}'
     if isinstance(value, type):
-        return _class(value)
+        return _class(value, outer)
     if isinstance(value, MethodType):
-        return f'{value.__func__.__qualname__}({text_of(value.__self__)})'
+        return f'{value.__func__.__qualname__}({text_of(value.__self__, outer)})'
     if isinstance(value, (set, frozenset)):
-        return f'{{{", ".join(sorted(map(text_of, value)))}}}'
+        return f'{{{", ".join(sorted(text_of(part, outer) for part in value))}}}'
     if isinstance(value, (list, tuple)):
-        return f'[{", ".join(map(text_of, value))}]'
+        return f'[{", ".join(text_of(part, outer) for part in value)}]'
     if isinstance(value, dict):
-        return (
-            f'{{{", ".join(sorted(f"{key!r}: {text_of(part)}" for key, part in value.items()))}}}'
-        )
+        parts = (f'{key!r}: {text_of(part, outer)}' for key, part in value.items())
+        return f'{{{", ".join(sorted(parts))}}}'
     attributes = getattr(value, '__dict__', {})
     has_parts = bool({'transforms', 'filters'} & attributes.keys())  # which are described below
     name = '' if has_parts else repr(value)
     if type(value).__module__ == 'builtins':
         return f'{name}[]'
-    return f'{name}{_class(type(value))}{text_of(attributes)}'
+    outer = (*outer, value)
+    return f'{name}{text_of(type(value), outer)}{text_of(attributes, outer)}'
 
 
-def _class(value: type) -> str:
+def _class(value: type, outer: tuple[Any, ...]) -> str:
     r"""Returns a text with the name of a class, the code of its methods, what these read of their
     modules, and the constants of the class, inherited ones too."""
-    parts = []
+    outer = (*outer, value)
+    parts = [
+        f'{name}{code_text(part.__code__)}{globals_text(part, outer)}'
+        if isinstance(part, FunctionType)
+        else f'{name}{text_of(part, outer)}'
+        for name, part in _parts(value)
+    ]
+    return f'{value.__module__}.{value.__qualname__}{"".join(parts)}'
+
+
+def _parts(value: type) -> Iterator[tuple[str, Any]]:
+    r"""Yields the functions and constants of a class by name, inherited ones too."""
     for base in value.__mro__:
         for name, part in vars(base).items():
             function = getattr(part, '__func__', getattr(part, 'fget', part))
             if isinstance(function, FunctionType):
-                parts.append(f'{name}{code_text(function.__code__)}{globals_text(function)}')
+                yield name, function
             elif isinstance(part, CONSTANTS) and not name.startswith('__'):
-                parts.append(f'{name}{text_of(part)}')
-    return f'{value.__module__}.{value.__qualname__}{"".join(parts)}'
+                yield name, part
 
 
-def globals_text(function: FunctionType) -> str:
-    r"""Returns a text with the constants of its module that a function reads, the code of the
-    functions of this module that it calls, and what these read. It is empty if there are none.
-    Lists and other objects, which may change while the function runs, are left out."""
+def globals_text(function: FunctionType, outer: tuple[Any, ...] = ()) -> str:
+    r"""Returns a text with what a function reads of its module: constants, transforms, objects of
+    classes of the module, and the code of its functions and classes and what these read. It is
+    empty if there are none. Lists and other objects, which may change while the function runs, are
+    left out, and so is what has another text in each process."""
     space, unread = function.__globals__, [function.__code__]
     texts: dict[str, str] = {}
     while unread:
         code = unread.pop()
         unread += [part for part in code.co_consts if isinstance(part, CodeType)]
         for name in _names_of_globals(code) & space.keys() - texts.keys():
-            value = space[name]
             if name.startswith('__'):
                 continue
-            if is_constant(value):
-                texts[name] = f'{name}={text_of(value)}'
-            elif isinstance(value, FunctionType) and value.__globals__ is space:
-                texts[name] = f'{name}={code_text(value.__code__)}'
-                unread.append(value.__code__)
+            codes = [part.__code__ for part in _functions(space[name]) if part.__globals__ is space]
+            text = ''.join(map(code_text, codes)) + _settings(space[name], space, outer)
+            if text:
+                texts[name] = f'{name}={text}'
+            unread += codes
     return ''.join(texts[name] for name in sorted(texts))
+
+
+def _functions(value: Any) -> list[FunctionType]:
+    r"""Returns the methods of a class, or a function and the functions that it decorates."""
+    if isinstance(value, type):
+        parts = [part for _, part in _parts(value)]
+    else:
+        parts = [value]
+        while callable(parts[-1]) and hasattr(parts[-1], '__wrapped__'):
+            parts.append(parts[-1].__wrapped__)
+    return [part for part in parts if isinstance(part, FunctionType)]
+
+
+def _settings(value: Any, space: dict[str, Any], outer: tuple[Any, ...]) -> str:
+    r"""Returns a text with a constant, a transform, an object of a class of the module
+    :obj:`space`, or the constants of such a class. It is empty for other values, and for those with
+    another text in each process."""
+    is_class = isinstance(value, type)
+    is_own = (value if is_class else type(value)).__module__ == space.get('__name__')
+    if is_class and is_own:
+        outer, value = (*outer, value), [*_parts(value)]
+        value = [part for part in value if not isinstance(part[1], FunctionType)]
+    elif is_class or not (is_constant(value) or is_own or isinstance(value, BaseTransform)):
+        return ''
+    text = text_of(value, outer)
+    return '' if ' at 0x' in text else text
 
 
 @lru_cache(4096)  # a class has as many methods as its parents together

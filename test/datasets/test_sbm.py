@@ -258,6 +258,84 @@ def test_what_may_change_in_a_run_is_not_a_constant(shift):
     assert text == _described('pre_transform', reading(K=1, SHIFT=[], __file__='there'))
 
 
+# a cell of a notebook that is run with two numbers; 'change' is the transform
+CELLS = {
+    'transform': """
+encode = AddRandomWalkPE({k})
+def change(graph): return encode(graph)
+""",
+    'decorated': """
+@torch.no_grad()
+def encode(graph): return AddRandomWalkPE({k})(graph)
+def change(graph): return encode(graph)
+""",
+    'cached': """
+from functools import cache
+@cache
+def size(): return {k}
+def change(graph): return AddRandomWalkPE(size())(graph)
+""",
+    'class': """
+class Encode(BaseTransform):
+    def forward(self, graph): return Encode and AddRandomWalkPE({k})(graph)
+def change(graph): return Encode()(graph)
+""",
+    'constant of a class': """
+class Config: size = {k}
+def change(graph): return AddRandomWalkPE(Config.size)(graph)
+""",
+    'object': """
+class Config:
+    def __init__(self): self.size = {k}
+    def __repr__(self): return 'Config()'
+config = Config()
+def change(graph): return AddRandomWalkPE(config.size)(graph)
+""",
+    'object that reads itself': """
+class Encode(BaseTransform):
+    def __init__(self): self.size = {k}
+    def forward(self, graph): return AddRandomWalkPE(encode.size)(graph)
+encode = Encode()
+def change(graph): return encode(graph)
+""",
+    'member': """
+from enum import Enum
+class Size(Enum):
+    SMALL, LARGE = 2, 3
+class Encode(BaseTransform):
+    def __init__(self, size): self.size = size
+    def forward(self, graph): return AddRandomWalkPE(self.size.value)(graph)
+change = Encode(Size({k}))
+""",
+}
+
+
+def described_change(cell):
+    space = {**globals(), '__name__': '__main__'}
+    exec(cell, space)
+    return _described('pre_transform', space['change'])
+
+
+@pytest.mark.parametrize('cell', CELLS.values(), ids=CELLS)
+def test_a_cell_that_is_run_again_with_another_number(cell):
+    """It had the file of the first number, or no file as what it reads has itself as a part."""
+    texts = [described_change(cell.format(k=k)) for k in (2, 2, 3)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_what_differs_from_process_to_process_does_not_count():
+    """Of a class it is the constants only, not the code."""
+    cell = """
+class Config:
+    keys = [object()]
+    def size(self): return {k}
+config = Config()
+def change(graph): return Config().size(), config
+"""
+    texts = [described_change(cell.format(k=k)) for k in (2, 2, 3)]
+    assert texts[0] == texts[1] != texts[2]
+
+
 def test_each_default_dtype_has_its_own_file(tmp_path):
     try:
         for dtype in (torch.float32, torch.float64):

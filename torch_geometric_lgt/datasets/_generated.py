@@ -25,8 +25,8 @@ class GeneratedDataset(InMemoryDataset):
 
     The name of the file is a checksum of all arguments. For :obj:`pre_transform` and
     :obj:`pre_filter` these are names, representations, attributes and the code of their functions
-    and methods, and the constants of its module that each of these reads. A subclass generates the
-    graphs in :meth:`graphs`, and sets :obj:`sizes`, the default number of graphs by split.
+    and methods, and what each of these reads of its module (:meth:`text_of`). A subclass generates
+    the graphs in :meth:`graphs`, and sets :obj:`sizes`, the default number of graphs by split.
     """
 
     version: int | str = 1
@@ -144,7 +144,7 @@ def _described(name: str, change: Callable | None) -> str:
     if ' at 0x' in text:
         raise ValueError(
             f"'{name}' must say what it does in its representation (got {change!r}); use a named "
-            'function or add a __repr__'
+            'function outside of other functions and without a decorator, or add a __repr__'
         )
     return text
 

@@ -46,9 +46,10 @@ class TSPDataset(GeneratedDataset):
             graph. (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
         pre_transform (callable, optional): Applied once, before the graphs are stored. Its
-            ``repr``, attributes and code are part of the file name, and so are the numbers, texts
-            and tensors of its module that its functions read. So each :obj:`pre_transform` has
-            its own file. (default: :obj:`None`)
+            ``repr``, attributes and code are part of the file name. So are the numbers, texts,
+            tensors, transforms, functions and classes of its module that its functions read.
+            After a change of other things that it reads, such as lists, dictionaries or other
+            modules, give another :obj:`root`. (default: :obj:`None`)
         pre_filter (callable, optional): Returns :obj:`True` for graphs to store. It is part of the
             file name in the same way. (default: :obj:`None`, all graphs)
 
