@@ -343,7 +343,8 @@ def test_bad_input(tmp_path):
         write_graph(tmp_path / 'graph', EDGES, N, {'x': X[1:]})
     (tmp_path / 'graph').mkdir()
     (tmp_path / 'graph' / 'thesis.tex').write_text('x')
-    with pytest.raises(ValueError, match="'folder' must not exist or be empty"):
+    message = r"'folder' must not exist or be empty, .*; open a written graph with MappedGraph, or "
+    with pytest.raises(ValueError, match=message):
         write_graph(tmp_path / 'graph', EDGES, N)
     assert (tmp_path / 'graph' / 'thesis.tex').exists()
 

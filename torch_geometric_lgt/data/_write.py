@@ -108,7 +108,8 @@ def write_graph(
                 folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
             ):
                 raise ValueError(
-                    f"'folder' must not exist or be empty, and be no link (got {str(folder)!r})"
+                    f"'folder' must not exist or be empty, and be no link (got {str(folder)!r}); "
+                    'open a written graph with MappedGraph, or delete it to write it again'
                 )
             _write(folder, edges, num_nodes, arrays, undirected, progress_bar)
     except Timeout:
