@@ -1,5 +1,6 @@
 import builtins
 import math
+import pickle
 import re
 
 import numpy as np
@@ -239,12 +240,13 @@ def test_plot_of_a_report_shows_measures_beyond_0_and_1():
 
 
 def test_figures_without_a_file(data, tmp_path, monkeypatch):
-    """Notebooks ask a figure for its PNG."""
+    """Notebooks ask a figure for its PNG, and processes send a figure as a pickle."""
     monkeypatch.chdir(tmp_path)
     model = DIFFormer(6, 8, 2)
     report = attention_report(model, data.x, data.edge_index)
     for figure in (plot_attention_report(report), plot_latent_structure(model, data)[0]):
         assert figure._repr_png_().startswith(PNG)
+        assert pickle.loads(pickle.dumps(figure))._repr_png_() == figure._repr_png_()
     assert list(tmp_path.iterdir()) == []
 
 

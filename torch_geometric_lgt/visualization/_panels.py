@@ -191,19 +191,21 @@ def draw_concentration(axis: Any, weight: Tensor) -> None:
 
 
 def _name_plainly(*axes: Any) -> None:
-    r"""Labels logarithmic axes by plain numbers such as 0.01 and 0.1, short ones also by 0.02 and
-    0.05, long ones by every second power of ten. Other axes stay."""
+    r"""Labels logarithmic axes by plain numbers. Other axes stay."""
     from matplotlib.ticker import FuncFormatter, LogFormatter
-
-    def name(axis: Any, value: float, _: Any) -> str:
-        low, high = axis.get_view_interval()
-        digits, _, power = f'{value:.0e}'.partition('e')
-        is_long = low > 0 and high > 2e4 * low
-        if value == 0 or (is_long and digits == '1' and int(power) % 2 == 0):
-            return f'{value:g}'
-        return f'{value:g}' if not is_long and digits in ('125' if high < 50 * low else '1') else ''
 
     for axis in axes:
         if isinstance(axis.get_major_formatter(), LogFormatter):
-            axis.set_major_formatter(FuncFormatter(partial(name, axis)))
-            axis.set_minor_formatter(FuncFormatter(partial(name, axis)))
+            axis.set_major_formatter(FuncFormatter(partial(_plain_name, axis)))
+            axis.set_minor_formatter(FuncFormatter(partial(_plain_name, axis)))
+
+
+def _plain_name(axis: Any, value: float, _: Any) -> str:
+    r"""Returns the label of a value on a logarithmic axis: plain numbers such as 0.01 and 0.1,
+    on short axes also 0.02 and 0.05, on long ones every second power of ten."""
+    low, high = axis.get_view_interval()
+    digits, _, power = f'{value:.0e}'.partition('e')
+    is_long = low > 0 and high > 2e4 * low
+    if value == 0 or (is_long and digits == '1' and int(power) % 2 == 0):
+        return f'{value:g}'
+    return f'{value:g}' if not is_long and digits in ('125' if high < 50 * low else '1') else ''
