@@ -2,6 +2,7 @@ r"""Texts that identify values and functions in every process."""
 
 import dis
 import hashlib
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
@@ -72,12 +73,11 @@ def _class(value: type, outer: tuple[Any, ...]) -> str:
     r"""Returns a text with the name of a class, the code of its methods, what these read of their
     modules, and the constants of the class, inherited ones too."""
     outer = (*outer, value)
-    parts = [
-        f'{name}{code_text(part.__code__)}{globals_text(part, outer)}'
-        if isinstance(part, FunctionType)
-        else f'{name}{text_of(part, outer)}'
-        for name, part in _parts(value)
-    ]
+    parts = []
+    for name, part in _parts(value):
+        functions = _functions(part)
+        code = [f'{code_text(each.__code__)}{globals_text(each, outer)}' for each in functions]
+        parts.append(f'{name}{"".join(code) if functions else text_of(part, outer)}')
     return f'{value.__module__}.{value.__qualname__}{"".join(parts)}'
 
 
@@ -96,7 +96,7 @@ def globals_text(function: FunctionType, outer: tuple[Any, ...] = ()) -> str:
     r"""Returns a text with what a function reads of its module: constants, transforms, objects of
     classes of the module, and the code of its functions and classes and what these read. It is
     empty if there are none. Lists and other objects, which may change while the function runs, are
-    left out, and so is what has another text in each process."""
+    left out, and so are memory addresses."""
     space, unread = function.__globals__, [function.__code__]
     texts: dict[str, str] = {}
     while unread:
@@ -114,20 +114,18 @@ def globals_text(function: FunctionType, outer: tuple[Any, ...] = ()) -> str:
 
 
 def _functions(value: Any) -> list[FunctionType]:
-    r"""Returns the methods of a class, or a function and the functions that it decorates."""
+    r"""Returns a function and the functions that it decorates, for a class those of its methods."""
     if isinstance(value, type):
-        parts = [part for _, part in _parts(value)]
-    else:
-        parts = [value]
-        while callable(parts[-1]) and hasattr(parts[-1], '__wrapped__'):
-            parts.append(parts[-1].__wrapped__)
-    return [part for part in parts if isinstance(part, FunctionType)]
+        return [function for _, part in _parts(value) for function in _functions(part)]
+    chain = [value]
+    while callable(chain[-1]) and hasattr(chain[-1], '__wrapped__'):
+        chain.append(chain[-1].__wrapped__)
+    return [part for part in chain if isinstance(part, FunctionType)]
 
 
 def _settings(value: Any, space: dict[str, Any], outer: tuple[Any, ...]) -> str:
     r"""Returns a text with a constant, a transform, an object of a class of the module
-    :obj:`space`, or the constants of such a class. It is empty for other values, and for those with
-    another text in each process."""
+    :obj:`space`, or the constants of such a class. It is empty for other values."""
     is_class = isinstance(value, type)
     is_own = (value if is_class else type(value)).__module__ == space.get('__name__')
     if is_class and is_own:
@@ -135,8 +133,12 @@ def _settings(value: Any, space: dict[str, Any], outer: tuple[Any, ...]) -> str:
         value = [part for part in value if not isinstance(part[1], FunctionType)]
     elif is_class or not (is_constant(value) or is_own or isinstance(value, BaseTransform)):
         return ''
-    text = text_of(value, outer)
-    return '' if ' at 0x' in text else text
+    return without_addresses(text_of(value, outer))
+
+
+def without_addresses(text: str) -> str:
+    r"""Removes memory addresses, which differ from process to process, from the text of a value."""
+    return re.sub(' at 0x[0-9a-f]+', '', text)
 
 
 @lru_cache(4096)  # a class has as many methods as its parents together

@@ -517,6 +517,33 @@ def test_folders_tell_functions_apart(name, tmp_path):
     assert ' at 0x' not in repr(plain_settings(one))  # another process has other addresses
 
 
+OWN_MODULES = {
+    'method': 'def forward(self, x): return x.{}()',
+    'decorated': 'forward = torch.no_grad()(lambda self, x: x.{}())',
+    'constant': 'name = "{}"\n    def forward(self, x): return getattr(x, self.name)()',
+    'address': 'parts = [object()]\n    def forward(self, x): return x.{}()',
+}
+
+
+def own_module(code):
+    space = {'__name__': '__main__', 'torch': torch}
+    exec(f'class Act(torch.nn.Module):\n    {code}', space)
+    return space['Act']()
+
+
+@pytest.mark.parametrize('name', OWN_MODULES)
+def test_folders_tell_the_code_of_modules_apart(name, tmp_path):
+    """A cell of a notebook that defined the module anew got the scores of the former code."""
+    codes = [OWN_MODULES[name].format(act) for act in ('relu', 'relu', 'tanh')]
+    one, same, other = (DIFFormer(5, 8, 3, act=own_module(code)).double() for code in codes)
+    same.load_state_dict(one.state_dict())
+    other.load_state_dict(one.state_dict())
+    scores = one.inference(loader(graph()), tmp_path)
+    assert torch.equal(same.inference(loader(graph()), tmp_path), scores)
+    with pytest.raises(ValueError, match='of a run with other parameters, settings or data'):
+        other.inference(loader(graph()), tmp_path)
+
+
 @pytest.mark.parametrize('name', ['use_source', 'tau', 'graph_weight'])
 def test_folders_tell_numbers_and_flags_of_numpy_apart(name, tmp_path):
     torch.manual_seed(0)

@@ -55,9 +55,9 @@ class StreamedModel(Module):
                 has the file of the scores only, which the returned tensor memory-maps. An
                 interrupted run with the same model and data resumes there. After more training give
                 another folder, or delete this one: scores are not overwritten. Do so as well after
-                a change of what is not compared, which are the code of modules of your own, and
-                their lists, dictionaries and tensors outside the state dict. (default: :obj:`None`,
-                in memory)
+                a change of what is not compared, which are lists, dictionaries and tensors outside
+                the state dict, and functions that modules of your own read from other files.
+                (default: :obj:`None`, in memory)
             progress_bar (bool, optional): If :obj:`True`, shows progress. (default: :obj:`False`)
 
         Returns:

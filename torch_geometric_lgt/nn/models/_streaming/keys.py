@@ -17,17 +17,24 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 from torch_geometric.utils import is_sparse, is_torch_sparse_tensor
 
-from torch_geometric_lgt._identity import code_text, globals_text, is_constant, text_of
+from torch_geometric_lgt._identity import (
+    code_text,
+    globals_text,
+    is_constant,
+    text_of,
+    without_addresses,
+)
 from torch_geometric_lgt._io import checksum
 from torch_geometric_lgt.nn._layers.linear_parts import is_plain_tensor
 
 SETTINGS = (bool, int, float, str, tuple)
 NO_SETTINGS = ('training', '_compiled_call_impl')
+PACKAGES = ('torch', 'torch_geometric', 'torch_geometric_lgt')
 
 
 def model_key(model: Module) -> tuple[str, str]:
     r"""Identifies a model: returns a checksum of its parameters and buffers, and a text of its
-    :meth:`plain_settings`.
+    :meth:`plain_settings` and of the code of its modules that are not from :obj:`PACKAGES`.
 
     Raises:
         ValueError: If a lazy parameter has no size yet, or the state dict has more than plain
@@ -46,7 +53,10 @@ def model_key(model: Module) -> tuple[str, str]:
             f'quantized one (got {quantized!r})'
         )
     tensors = {name: tensor.cpu() for name, tensor in state.items()}
-    return checksum(tensors), repr(plain_settings(model))
+    kinds = {type(module) for module in model.modules()}
+    kinds = {kind for kind in kinds if kind.__module__.partition('.')[0] not in PACKAGES}
+    code = sorted(without_addresses(text_of(kind)) for kind in kinds)
+    return checksum(tensors), f'{plain_settings(model)}{code or ""}'
 
 
 def quantized_value(state: Mapping[str, Any]) -> str | None:
