@@ -31,6 +31,7 @@ CONSTANTS = {
     'input_chunk': 'functional._engine.layout.CHUNK_ELEMENTS',
     'jaccard_chunk': 'functional.neighbors.common_neighbors.CHUNK_ELEMENTS',
     'jaccard_lookups': 'functional.neighbors.common_neighbors._lookups',
+    'jaccard_part': 'functional.neighbors.common_neighbors.PART_ELEMENTS',
     'jaccard_searched': 'functional.neighbors.common_neighbors.SEARCHED_ELEMENTS',
     'layer_cases': 'benchmarks.runtime.layers.CASES',
     'long_rows': 'functional._engine.fused_edges.LONG',

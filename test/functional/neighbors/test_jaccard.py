@@ -1,4 +1,5 @@
 import math
+import time
 
 import numpy as np
 import pytest
@@ -56,9 +57,9 @@ def test_marks_each_larger_node_once(constants):
     """A hub 0 of 3, 4, 5, 6 with 1 and 2, which have one neighbour of it each and then none."""
     starts = []
 
-    def loop(pointer, neighbor, large, small, start, out, threads, thread):
+    def loop(pointer, neighbor, large, small, start, out, parts, part):
         starts.append((large.tolist(), small.tolist(), start.tolist()))
-        common_neighbors._count(pointer, neighbor, large, small, start, out, threads, thread)
+        common_neighbors._count(pointer, neighbor, large, small, start, out, parts, part)
 
     constants(compiled_jaccard=loop, jaccard_searched=-1)
     edges = torch.tensor([[0, 0, 0, 0, 1, 1, 2], [3, 4, 5, 6, 3, 4, 3]])
@@ -70,6 +71,30 @@ def test_marks_each_larger_node_once(constants):
         0,
     ]
     assert starts == [([0, 0, 1, 1], [1, 2, 2, 6], [0, 2, 4])] * torch.get_num_threads()
+
+
+def test_an_interrupt_ends_the_loop_early(constants):
+    """It waited for the lookups of all 190 pairs of 20 nodes with 19 neighbours each."""
+    begun = []
+
+    def loop(*arguments):
+        begun.append(arguments[-2:])
+        if is_interrupted:
+            time.sleep(0.01)
+            raise KeyboardInterrupt
+        common_neighbors._count(*arguments)
+
+    constants(compiled_jaccard=loop, jaccard_searched=-1, jaccard_part=1)
+    edges = torch.combinations(torch.arange(20)).t()
+    is_interrupted = False
+    assert (jaccard(edges, 20) == 18 / 20).all()
+    parts = 190 * 19 // 21  # of 21 lookups, as many as the pointer has elements
+    assert sorted(begun) == [(parts, part) for part in range(parts)]
+    begun.clear()
+    is_interrupted = True
+    with pytest.raises(KeyboardInterrupt):
+        jaccard(edges, 20)
+    assert len(begun) < parts / 2
 
 
 def test_nothing_to_count(loop):

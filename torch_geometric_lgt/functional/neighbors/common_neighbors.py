@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 CHUNK_ELEMENTS = 1 << 22
+PART_ELEMENTS = 1 << 26  # lookups of a part of the loop, a quarter of a second
 SEARCHED_ELEMENTS = 1 << 22  # lookups of a process that take no longer than to compile the loop
 
 _lookups = 0
@@ -55,15 +56,17 @@ def _mark(
 ) -> np.ndarray:
     r"""Counts the common neighbours ``[P]`` of the pairs (:obj:`large`, :obj:`small`) by the
     compiled :obj:`loop`, on all threads. It marks the neighbours of each larger node once, then
-    looks up the neighbours of all smaller nodes that are paired with it."""
+    looks up the neighbours of all smaller nodes that are paired with it. An interrupt takes effect
+    when the parts of the loop end that have begun."""
     start = np.zeros(1, np.int64)
     if large.size > 0:
         start = np.flatnonzero(np.concatenate([[True], large[1:] != large[:-1], [True]]))
     out = np.empty(large.size, np.int64)
-    threads = torch.get_num_threads()
-    run = partial(loop, pointer, neighbor, large, small, start, out, threads)
+    threads, lookups = torch.get_num_threads(), int(np.diff(pointer)[small].sum())
+    parts = max(threads, lookups // max(PART_ELEMENTS, pointer.size))
+    run = partial(loop, pointer, neighbor, large, small, start, out, parts)
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(run, range(threads)))
+        list(pool.map(run, range(parts)))
     return out
 
 
@@ -101,9 +104,9 @@ def _compiled() -> Callable | None:
     return njit(nogil=True)(_count)
 
 
-def _count(pointer, neighbor, large, small, start, out, threads, thread):
+def _count(pointer, neighbor, large, small, start, out, parts, part):
     marked = np.zeros(pointer.size - 1, np.uint8)
-    for group in range(thread, start.size - 1, threads):
+    for group in range(part, start.size - 1, parts):
         node = large[start[group]]
         for position in range(pointer[node], pointer[node + 1]):
             marked[neighbor[position]] = 1
