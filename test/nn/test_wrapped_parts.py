@@ -7,11 +7,13 @@ from quantized import dequantize_, quantize_
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import prune, spectral_norm, weight_norm
 from torch.utils.flop_counter import FlopCounterMode
+from torch_geometric.nn import GCN
 
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
     DegreeMaskedAttention,
     DIFFormerConv,
+    GPSConv,
     GraphTransformer,
     JaccardSubtractorConv,
     KernelAttentionConv,
@@ -243,3 +245,21 @@ def test_wrapped_message_passing_keeps_its_weights(name):
     parent, _, last = part.rpartition('.')
     setattr(model.get_submodule(parent), last, Wrapper(model.get_submodule(part)))
     torch.testing.assert_close(model(x, EDGES, edge_weight=weight, degree=degree), expected)
+
+
+def test_wrapped_message_passing_gets_the_batch_vector():
+    """It got none, so that a norm within it mixed the graphs."""
+
+    def network(*channels):
+        return GCN(*channels, num_layers=2, norm='graph_norm')
+
+    x, batch = torch.randn(12, 6), torch.arange(12) % 2
+    edges = EDGES[:, batch[EDGES[0]] == batch[EDGES[1]]]
+    model = GraphTransformer(6, 4, 3, 1, conv=network).eval()
+    layer = GPSConv(6, network(6, 6), 2).eval()
+    expected = model(x, edges, batch), layer(x, edges, batch)
+    model.blocks[0].conv = Wrapper(model.blocks[0].conv)
+    layer.conv = Wrapper(torch.compile(layer.conv))
+    with torch.compiler.set_stance('force_eager'):
+        found = model(x, edges, batch), layer(x, edges, batch)
+    torch.testing.assert_close(found, expected)

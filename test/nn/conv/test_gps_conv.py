@@ -132,6 +132,18 @@ def test_compiled_message_passing_gets_the_batch_vector():
     assert plain.graph_arguments == compiled.graph_arguments == ['batch', 'batch_size']
 
 
+def test_other_message_passing_may_be_set():
+    """It got no batch vector, so that its graphs attended to each other."""
+    layer, x = KernelAttentionConv(8, 8).double(), features()
+    for before in (None, pyg.GCNConv(8, 8)):
+        conv = GPSConv(8, before, norm=None).double().eval()
+        conv.conv = layer
+        together = conv(x, EDGES, BATCH)
+        assert_close(together[5:], conv(x[5:], EDGES[:, 3:] - 5), rtol=1e-10, atol=1e-12)
+        conv.conv = pyg.SAGEConv(8, 8).double()
+        assert conv(x, EDGES, BATCH).shape == (12, 8)
+
+
 @pytest.mark.compiled
 def test_a_compiled_attention_is_taken():
     """It was refused, because the compiled layer hides its arguments."""

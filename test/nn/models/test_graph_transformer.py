@@ -275,6 +275,43 @@ def test_layers_of_a_network_of_pyg_read_features_of_edges():
     assert difference.abs().max() > 1e-3
 
 
+def test_compiled_message_passing_is_that_of_the_original():
+    """Networks were refused, and features of edges that the layer drops were not."""
+
+    def make(cls, *arguments, **options):
+        def conv(*channels):
+            return torch.compile(cls(*channels, *arguments))
+
+        return GraphTransformer(6, 8, 3, 1, conv=conv, **options).double().eval()
+
+    with pytest.raises(ValueError, match="'conv' must make GATConv with edge_dim=2"):
+        make(pyg.GATConv, edge_channels=2)
+    model = make(pyg.GCN, 2)
+    with torch.compiler.set_stance('force_eager'):
+        found = model(features(), EDGES, BATCH)
+    model.blocks[0].conv = model.blocks[0].conv._orig_mod
+    assert torch.equal(found, model(features(), EDGES, BATCH))
+
+
+@pytest.mark.parametrize('index', [0, 1])
+def test_the_message_passing_of_one_layer_may_not_be_another(index):
+    """The others then added up their neighbours without the weights of GCN."""
+    model = GraphTransformer(6, 8, 3, 2, 2).double().eval()
+    convs = [GINConv(torch.nn.Linear(8, 8)).double() for _ in range(2)]
+    model.blocks[index].conv = convs[index]
+    message = r"^'conv' must be 'GCNConv' in all layers or in none, .* \(got G\w+Conv, G\w+Conv\)"
+    with pytest.raises(ValueError, match=message):
+        model(features(), EDGES)
+    loader = NeighborLoader(Data(x=features(), edge_index=EDGES), [-1], batch_size=5)
+    with pytest.raises(ValueError, match=message):
+        model.inference(loader)
+    for block, conv in zip(model.blocks, convs, strict=True):
+        block.conv = conv
+    made = GraphTransformer(6, 8, 3, 2, 2, conv=lambda *_: convs.pop(0)).double().eval()
+    made.load_state_dict(model.state_dict())
+    assert torch.equal(model(features(), EDGES), made(features(), EDGES))
+
+
 def test_the_learned_map_is_the_default():
     assert GraphTransformer(6, 8, 3).blocks[1].attn.feature_map.kind == 'learned'
     plain = GraphTransformer(6, 8, 3, attn_kwargs={'feature_map': 'elu'})
@@ -879,9 +916,19 @@ def test_reset_of_a_gated_multihead_layer():
         model.attention_scores(features().float(), EDGES, EDGES)
 
 
-def test_degrees_that_a_gcn_counts_itself_are_refused():
-    model = GraphTransformer(6, 8, 3, 1, 2, conv_kwargs={'improved': True}).double()
-    with pytest.raises(ValueError, match="'degree' must be None unless 'conv' is 'GCNConv'"):
+@pytest.mark.parametrize(
+    'options',
+    [
+        {'conv_kwargs': {'improved': True}},
+        {'conv': partial(pyg.GCN, num_layers=2)},
+        {'conv': lambda *channels: torch.compile(GCNConv(*channels))},
+    ],
+    ids=['layer', 'network', 'compiled'],
+)
+def test_degrees_that_a_gcn_counts_itself_are_refused(options):
+    """Networks and compiled layers ignored them."""
+    model = GraphTransformer(6, 8, 3, 1, 2, **options).double()
+    with pytest.raises(ValueError, match=r"'degree' must be None unless 'conv' .* GCN\w*\(8, 8"):
         model(features(), EDGES, degree=torch.ones(12))
 
 

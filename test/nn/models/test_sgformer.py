@@ -433,6 +433,41 @@ def test_a_network_that_counts_degrees_refuses_those_of_the_full_graph():
     assert torch.equal(sage(x, EDGES, degree=torch.full((8,), 3)), sage(x, EDGES))
 
 
+@pytest.mark.parametrize(
+    'gnn', [GCN(8, 8, 2), GCN(8, 8, 2, normalize=False), GraphSAGE(8, 8, 2)], ids=repr
+)
+def test_another_network_may_be_set(gnn):
+    """It got the edges in the format of the network that the model was made with."""
+    x, edges = torch.randn(12, 6), torch.randint(12, (2, 40))
+    default, made = SGFormer(6, 8, 3).eval(), SGFormer(6, 8, 3, gnn=copy.deepcopy(gnn)).eval()
+    branch, replaced = default.gnn, SGFormer(6, 8, 3).eval()
+    replaced.gnn = copy.deepcopy(gnn).eval()
+    replaced.load_state_dict(made.state_dict())
+    assert torch.equal(replaced(x, edges), made(x, edges))
+    expected = default(x, edges, edge_weight=torch.arange(40) / 40)
+    made.gnn = branch
+    made.load_state_dict(default.state_dict())
+    assert torch.equal(made(x, edges, edge_weight=torch.arange(40) / 40), expected)
+
+
+@pytest.mark.parametrize('gnn', [None, GCN(8, 8, 2, normalize=False)], ids=['default', 'GCN'])
+def test_a_compiled_network_gets_the_weights_of_gcn(gnn):
+    """A GCN got none, and the default network knew neither the first input nor the processes."""
+    options = {'gnn_residual': 'initial' if gnn is None else False}
+    model = SGFormer(6, 8, 3, gnn=gnn, **options).double().eval()
+    compiled = SGFormer(6, 8, 3, gnn=torch.compile(copy.deepcopy(model.gnn))).double().eval()
+    for name in ('lin_in', 'lin_out', 'convs', 'norms'):
+        setattr(compiled, name, getattr(model, name))
+    x, edges, degree = torch.randn(12, 6).double(), torch.randint(12, (2, 40)), torch.arange(12) + 9
+    with torch.compiler.set_stance('force_eager'):
+        found = compiled(x, edges, degree=degree)
+        streamed = compiled.inference(NeighborLoader(Data(x=x, edge_index=edges), [-1]))
+    torch.testing.assert_close(found, model(x, edges, degree=degree), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(streamed, model(x, edges), rtol=1e-10, atol=1e-12)
+    context = GraphContext(None, process_group=object(), num_keys=4)
+    assert compiled._gnn_arguments(context) == model._gnn_arguments(context)
+
+
 @pytest.mark.parametrize('width', [1, 4])
 def test_a_network_of_another_width_is_refused(width):
     """One column was added to all columns of the attention, without an error."""

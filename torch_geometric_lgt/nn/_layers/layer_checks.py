@@ -7,12 +7,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
+WRAPPED = ('_orig_mod', '_checkpoint_wrapped_module', '_fsdp_wrapped_module', 'module')
+ANY_ARGUMENTS = [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]
+
+
+def original(layer: torch.nn.Module) -> Any:
+    r"""Returns the layer within wrappers of PyTorch, such as those of :meth:`torch.compile`,
+    checkpoints and FSDP, or :obj:`layer` if it is no wrapper.
+
+    A wrapper has one part with one of the names :obj:`WRAPPED`, and passes any arguments on."""
+    while True:
+        parts = [*layer.named_children()]
+        if len(parts) != 1 or parts[0][0] not in WRAPPED:
+            return layer
+        name, part = parts[0]
+        arguments = inspect.signature(layer.forward).parameters.values()
+        if name != '_orig_mod' and [each.kind for each in arguments] != ANY_ARGUMENTS:
+            return layer
+        layer = part
+
 
 def forward_arguments(layer: torch.nn.Module) -> Mapping[str, inspect.Parameter]:
-    r"""Returns the arguments of :meth:`forward` of :obj:`layer` by name. They are those of the
-    original layer if :meth:`torch.compile` has returned :obj:`layer`."""
-    original: Any = getattr(layer, '_orig_mod', layer)
-    return inspect.signature(original.forward).parameters
+    r"""Returns the arguments of :meth:`forward` of :obj:`layer` by name, or for a wrapper those of
+    the :meth:`original` layer."""
+    return inspect.signature(original(layer).forward).parameters
 
 
 def check_takes_edges(name: str, layer: torch.nn.Module) -> None:

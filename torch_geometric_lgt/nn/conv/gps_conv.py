@@ -138,18 +138,27 @@ class GPSConv(PyGGPSConv):
             )
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
         super().__init__(channels, conv, 1, dropout, cast(Any, activation), None, norm, norm_kwargs)
-        # the arguments of conv that tell the graphs of a batch apart
-        known = {} if conv is None else forward_arguments(conv)
-        self.graph_arguments = [name for name in ('batch', 'batch_size') if name in known]
-        edges = known.get('edge_index')
-        is_required = edges is not None and edges.default is edges.empty
-        self.needs_edges = is_required and isinstance(conv, MessagePassing)
         self.heads = heads
         self.attn_type = type(attn_type).__name__ if isinstance(attn_type, Module) else attn_type
         if attention is None:
             remove_parts(self, 'attn', 'norm2')
         else:
             self.attn = attention
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        r"""Sets an attribute, and for :attr:`conv` notes which arguments it takes."""
+        super().__setattr__(name, value)
+        if name == 'conv':
+            self._read_arguments(value)
+
+    def _read_arguments(self, conv: Module | None) -> None:
+        r"""Notes the arguments of :obj:`conv` that tell the graphs of a batch apart, and whether it
+        needs edges."""
+        known = {} if conv is None else forward_arguments(conv)
+        self.graph_arguments = [name for name in ('batch', 'batch_size') if name in known]
+        edges = known.get('edge_index')
+        is_required = edges is not None and edges.default is edges.empty
+        self.needs_edges = is_required and isinstance(conv, MessagePassing)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters and, if the attention has random features, draws their

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers.layer_checks import forward_arguments
+from torch_geometric_lgt.nn._layers.layer_checks import forward_arguments, original
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._batch_norm import check_statistics
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges
@@ -114,7 +114,7 @@ def _stream_local_layer(
 ) -> Tensor:
     r"""Computes the output of layer :obj:`index` of the local branch for all nodes from its input
     :obj:`x`, or from the features of the graph if this is :obj:`None`."""
-    gnn, weight = model.gnn, reference(model)
+    gnn, weight = original(model.gnn), reference(model)
     is_sparse = isinstance(gnn, SparseGCN)
     dtype = compute_dtype(weight.dtype) if is_sparse else weight.dtype
     reads_init = is_sparse and gnn.reads_init

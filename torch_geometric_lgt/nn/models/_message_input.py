@@ -3,15 +3,15 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.nn import Module
-from torch_geometric.nn import GCNConv
 
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr
-from torch_geometric_lgt.nn._layers.layer_checks import forward_arguments
+from torch_geometric_lgt.nn._layers.layer_checks import forward_arguments, original
 from torch_geometric_lgt.nn.models._graph_context import Degree
 from torch_geometric_lgt.nn.models._sparse_gcn import (
     SparseGCNConv,
+    counts_degrees,
     gcn_edges,
     gcn_matrix,
     is_sparse_gcn,
@@ -64,10 +64,10 @@ def message_input(
         check_edge_attr(edge_attr, edges.edges.edge_index.size(1), edge_channels)
         _check_taken(conv, edge_attr=edge_attr)
         return MessageInput(edges, {})
-    if degree is not None and isinstance(conv, GCNConv) and conv.normalize:
+    if degree is not None and counts_degrees(conv):
         raise ValueError(
             "'degree' must be None unless 'conv' is 'GCNConv' without other arguments than 'bias': "
-            f'{conv} counts the degrees of its input'
+            f'{original(conv)} counts the degrees of its input'
         )
     edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
     check_edge_attr(edge_attr, edges.size(1), edge_channels)

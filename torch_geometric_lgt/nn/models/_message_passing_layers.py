@@ -9,6 +9,7 @@ from torch.nn import Module
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
 from torch_geometric_lgt._arguments import check_function, nearest_name
+from torch_geometric_lgt.nn._layers.layer_checks import original
 from torch_geometric_lgt.nn.models._conv_trials import check_call
 from torch_geometric_lgt.nn.models._message_input import name_of, takes
 from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv
@@ -69,7 +70,7 @@ def make_conv(
     if not isinstance(layer, Module):
         raise ValueError(f"'conv' must be a function that returns a layer (got {layer!r} from it)")
     _check_edge_channels(layer, edge_channels)
-    if takes(layer, 'batch_size') and not isinstance(layer, BasicGNN):
+    if takes(layer, 'batch_size') and not isinstance(original(layer), BasicGNN):
         raise ValueError(
             f"'conv' must be a layer that reads neighbours only (got {name_of(layer)}); give a "
             "layer that attends to all nodes as 'attn_type', in a function of channels and heads"
@@ -82,6 +83,7 @@ def _check_edge_channels(layer: Module, edge_channels: int) -> None:
     as PyG's :class:`~torch_geometric.nn.GATConv` without :obj:`edge_dim` does."""
     if edge_channels == 0:
         return
+    layer = original(layer)
     if not takes(layer, 'edge_attr'):
         raise ValueError(
             f"'conv' must take features of edges with 'edge_channels' = {edge_channels}, as "

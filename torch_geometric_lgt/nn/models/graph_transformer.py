@@ -49,6 +49,7 @@ from torch_geometric_lgt.nn.models._make_blocks import (
 from torch_geometric_lgt.nn.models._message_input import (
     MessageInput,
     message_input,
+    name_of,
     part_input,
     takes,
 )
@@ -289,8 +290,20 @@ class GraphTransformer(LayerwiseModel):
     @property
     def conv(self) -> Any:
         r"""Returns the message passing layer of the first layer that has one, or :obj:`None` if no
-        layer has one."""
-        return next((block.conv for block in self.blocks if block.conv is not None), None)
+        layer has one.
+
+        Raises:
+            ValueError: If the message passing of some layers, but not of all, is that of
+                ``conv='GCNConv'``.
+        """
+        convs = [block.conv for block in self.blocks if block.conv is not None]
+        if len({is_sparse_gcn(conv) for conv in convs}) > 1:
+            names = ', '.join(name_of(conv) for conv in convs)
+            raise ValueError(
+                "'conv' must be 'GCNConv' in all layers or in none, because the edges are prepared "
+                f"once for all (got {names}); replace the 'conv' of each of the 'blocks'"
+            )
+        return convs[0] if convs else None
 
     @property
     def uses_degrees(self) -> bool:

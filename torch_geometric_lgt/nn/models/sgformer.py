@@ -19,7 +19,11 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_sizes,
     require_edges,
 )
-from torch_geometric_lgt.nn._layers.layer_checks import check_output, check_takes_edges
+from torch_geometric_lgt.nn._layers.layer_checks import (
+    check_output,
+    check_takes_edges,
+    original,
+)
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
 from torch_geometric_lgt.nn.models._batch_norm import Processes, check_statistics
@@ -215,9 +219,12 @@ class SGFormer(Backbone):
                 gnn_use_init,
             )
         self.gnn: Any = gnn
-        self.takes_gcn_weights = isinstance(gnn, GCN) and not any(
-            cast(Any, conv).normalize for conv in gnn.convs
-        )
+
+    @property
+    def takes_gcn_weights(self) -> bool:
+        r"""Tells whether the local branch is a GCN that gets normalised weights of the edges."""
+        gnn = original(self.gnn)
+        return isinstance(gnn, GCN) and not any(cast(Any, conv).normalize for conv in gnn.convs)
 
     @classmethod
     def from_pyg(cls, model: Module) -> 'SGFormer':
@@ -332,7 +339,7 @@ class SGFormer(Backbone):
     def _gnn_arguments(self, context: GraphContext) -> dict[str, Any]:
         r"""Returns the arguments with names for a call of the local branch: the processes that
         share the graph for the default network, else what it takes of the graphs of a batch."""
-        if isinstance(self.gnn, SparseGCN):
+        if isinstance(original(self.gnn), SparseGCN):
             group = context.process_group
             return {} if group is None else {'processes': Processes(group, context.num_keys)}
         if context.batch is None:
