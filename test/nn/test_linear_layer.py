@@ -135,3 +135,15 @@ def test_states_of_row_norms_have_no_squares_of_queries(name):
     }
     assert float(by_norm['row'].query_squares.abs().sum()) == 0
     assert float(by_norm['frobenius'].query_squares.min()) > 0
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_another_norm_may_be_set(name):
+    """The layer then divided by one norm, with the map of the other."""
+    x, batch = torch.randn(28, 6, dtype=torch.double), BATCH
+    for before, after in (('row', 'frobenius'), ('frobenius', 'row')):
+        conv = make(name, before, torch.double)
+        conv.norm = after
+        torch.testing.assert_close(conv(x, batch=batch), definition(conv, x, batch))
+    with pytest.raises(ValueError, match="'norm' must be one of 'row', 'frobenius'"):
+        conv.norm = 'batch'

@@ -47,7 +47,12 @@ class LinearLayer(AttentionLayer):
     ) -> None:
         super().__init__(in_channels, out_channels, **kwargs)
         self.norm = norm
-        self.kind = linear_kind(norm, self.self_term)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        r"""Sets an attribute, and with :attr:`norm` the feature map of queries and keys."""
+        super().__setattr__(name, value)
+        if name == 'norm':
+            self.kind = linear_kind(value, self.self_term)
 
     def _check_targets(self, x: Tensor) -> None:
         super()._check_targets(x)
