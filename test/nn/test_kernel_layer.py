@@ -443,6 +443,50 @@ def test_features_of_a_module_may_have_another_dtype(dtype, layer_dtype, is_smal
             )
 
 
+class Raised(FeatureMap):
+    """Adds a constant to the features, as NodeFormer's code does."""
+
+    def forward(self, x):
+        return super().forward(x) + 0.5
+
+
+@pytest.mark.parametrize('kind', ['simplex', 'fourier', 'elu', 'learned'])
+def test_a_subclass_of_the_feature_map_computes_the_features(kind):
+    """Its method was never called, without an error."""
+    phi, x, batch = Raised(kind, 4, heads=2).double(), torch.randn(9, 8).double(), torch.arange(9)
+    batch = batch % 2
+    layer = KernelAttentionConv(8, 8, 2, feature_map=phi, temperature=0.7).double()
+    factor = 1.0 if kind in ('elu', 'learned') else (4**-0.5 / 0.7) ** 0.5
+    q, k, v = (
+        lin(x).unflatten(-1, (2, 4)) for lin in (layer.lin_query, layer.lin_key, layer.lin_value)
+    )
+    weight = torch.einsum('ihm,jhm->ijh', phi(factor * q), phi(factor * k))
+    weight = weight * (batch[:, None] == batch)[..., None]
+    weight = weight / weight.sum(1, keepdim=True)
+    expected = torch.einsum('ijh,jhc->ihc', weight, v).flatten(1)
+    torch.testing.assert_close(layer(x, batch=batch), expected, rtol=1e-10, atol=1e-12)
+    state = layer.attention_state(x, batch)
+    torch.testing.assert_close(layer(x, batch=batch, state=state), expected, rtol=1e-10, atol=1e-12)
+    pairs = torch.tensor([[0, 1, 4], [2, 3, 5]])
+    scores = layer.attention_scores(x, pairs, batch)
+    torch.testing.assert_close(scores, weight[pairs[1], pairs[0]], rtol=1e-10, atol=1e-12)
+    near = AdjacencyMaskedAttention(8, 2, feature_map=phi).double()
+    q, k = (lin(x).unflatten(-1, (2, 4)) for lin in (near.lin_query, near.lin_key))
+    factor = 1.0 if kind in ('elu', 'learned') else 4**-0.25
+    weight = torch.einsum('hm,jhm->jh', phi(factor * q)[0], phi(factor * k)[:3])
+    edges = torch.tensor([[0, 1, 2], [0, 0, 0]])
+    torch.testing.assert_close(near.attention_scores(x, edges), weight / weight.sum(0))
+
+
+def test_a_subclass_of_the_feature_map_has_no_samples():
+    phi = Raised('simplex', 4)
+    with pytest.raises(ValueError, match=r"'num_gumbel_samples' must be 0 .* \(got 2 and Raised"):
+        KernelAttentionConv(8, 8, 2, feature_map=phi, num_gumbel_samples=2)
+    layer, x = KernelAttentionConv(8, 8, 2, feature_map=phi), torch.randn(3, 8)
+    with pytest.raises(ValueError, match="'feature_map' must be 'positive', 'orthogonal' or"):
+        layer.log_edge_probability(x, torch.tensor([[0], [1]]))
+
+
 def bits(dtype):
     return torch.finfo(dtype).bits
 

@@ -203,7 +203,8 @@ class FeatureMap(torch.nn.Module):
         Fourier features are ``[..., 2 * M]``. Maps without a projection have as many features as
         channels. A learned map takes ``[..., H, C]`` and returns ``[..., H, M]``. The layers of
         this package compute the logarithms of these features themselves, which do not overflow.
-        They call this method only for a learned map with hooks, such as that of pruning."""
+        They call this method only for a learned map with hooks, such as that of pruning, and for a
+        subclass that overrides it."""
         if self.is_learned:
             return self.logits(x).softmax(-1)
         log, value = self.map.log_features(

@@ -23,7 +23,11 @@ from torch_geometric_lgt.nn._layers.kernel_options import (
     check_temperature,
     make_feature_map,
 )
-from torch_geometric_lgt.nn._layers.linear_parts import has_hooks, linear_part
+from torch_geometric_lgt.nn._layers.linear_parts import (
+    has_hooks,
+    has_own_forward,
+    linear_part,
+)
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -65,12 +69,19 @@ class KernelLayer(AttentionLayer):
     @property
     def _read_feature_map(self) -> FeatureMap | None:
         r"""Returns the feature map if its projection is read without a call of the map. Returns
-        :obj:`None` for a map that must be called: a module of another class, or a learned map with
-        hooks, such as that of pruning, which computes its weight before each call."""
+        :obj:`None` for a map that must be called: a module of another class, a subclass with a
+        :obj:`forward` of its own, or a learned map with hooks, such as that of pruning, which
+        computes its weight before each call."""
         phi = self.feature_map
-        if not isinstance(phi, FeatureMap) or (phi.is_learned and has_hooks(phi)):
+        if not isinstance(phi, FeatureMap) or has_own_forward(phi, FeatureMap):
             return None
-        return phi
+        return None if phi.is_learned and has_hooks(phi) else phi
+
+    @property
+    def _estimates_softmax(self) -> bool:
+        r"""Tells whether the layer reads a feature map that estimates the kernel of a softmax."""
+        phi = self._read_feature_map
+        return phi is not None and phi.estimates_softmax
 
     @property
     def _sampling(self) -> bool:
@@ -133,11 +144,13 @@ class KernelLayer(AttentionLayer):
 
     def _module_features(self, x: Tensor) -> Tensor:
         r"""Computes the features ``[N, H, M]`` of :obj:`x` ``[N, H, C]`` by a call of the feature
-        map.
+        map. One with logits gets :obj:`x` times their factor.
 
         Raises:
             ValueError: If the module returns something else.
         """
+        if self._has_logits:
+            x = x * self.data_normalizer(sampling=False)
         out = self.feature_map(x)
         if (
             not isinstance(out, Tensor)

@@ -187,9 +187,8 @@ class KernelAttentionConv(KernelLayer):
             position_channels=position_channels,
             scale=scale,
         )
-        estimates_softmax = getattr(self.feature_map, 'estimates_softmax', False)
         check_not_negative(num_gumbel_samples=num_gumbel_samples, relational_order=relational_order)
-        if num_gumbel_samples > 0 and not estimates_softmax:
+        if num_gumbel_samples > 0 and not self._estimates_softmax:
             raise ValueError(
                 "'num_gumbel_samples' must be 0 unless 'feature_map' is 'positive', 'orthogonal' "
                 f"or 'simplex' (got {num_gumbel_samples} and {feature_map!r})"
@@ -380,7 +379,7 @@ class KernelAttentionConv(KernelLayer):
         Raises:
             ValueError: If the feature map estimates no softmax.
         """
-        if not getattr(self.feature_map, 'estimates_softmax', False):
+        if not self._estimates_softmax:
             raise ValueError(
                 "'feature_map' must be 'positive', 'orthogonal' or 'simplex' for logarithms of "
                 'weights'
