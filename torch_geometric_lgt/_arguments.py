@@ -135,10 +135,12 @@ def check_ids(name: str, ids: Tensor | np.ndarray, num_nodes: int) -> None:
         )
 
 
-def check_no_mask_of_numbers(name: str, ids: Tensor, num_nodes: int | None) -> None:
-    r"""Raises a ValueError if the argument called :obj:`name` is a mask in whole numbers, as older
-    files have it: 0 or 1 for each of more than two nodes. The values of a tensor on a GPU are read
-    if there are as many as nodes."""
+def check_no_mask_of_numbers(
+    name: str, ids: Tensor, num_nodes: int | None, fix: str = 'convert it with bool()'
+) -> None:
+    r"""Raises a ValueError, which ends in the :obj:`fix`, if the argument called :obj:`name` is a
+    mask in whole numbers, as older files have it: 0 or 1 for each of more than two nodes. The
+    values of a tensor on a GPU are read if there are as many as nodes."""
     if (
         ids.dtype != torch.bool
         and ids.numel() > 2
@@ -148,7 +150,7 @@ def check_no_mask_of_numbers(name: str, ids: Tensor, num_nodes: int | None) -> N
     ):
         raise ValueError(
             f"'{name}' must hold ids of nodes or be a mask of bools (got a 0 or 1 for each of "
-            f'{num_nodes} nodes in {ids.dtype}); convert it with bool()'
+            f'{num_nodes} nodes in {ids.dtype}); {fix}'
         )
 
 

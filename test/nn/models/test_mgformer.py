@@ -187,6 +187,25 @@ def test_masks_of_numbers_are_refused():
                 model.recommend(**{argument: numbers})
     with pytest.raises(ValueError, match=r"'nodes' must hold ids of nodes or be a mask of bools"):
         model.get_embedding(nodes=mask.long())
+    for argument, size in (('src_index', USERS), ('dst_index', ITEMS)):
+        message = rf"'{argument}' must .* for each of {size} nodes in torch.int64\); give the ids"
+        with pytest.raises(ValueError, match=message):
+            model.recommend(**{argument: mask[:size].long()})
+
+
+def test_the_penalty_is_on_nodes_that_exist():
+    """An id of -1 was that of the last node, and a mask of numbers the ids 0 and 1."""
+    model, scores = make(), torch.zeros(1)
+    rows = model.embedding.weight.detach().square().sum(1)
+    mask = torch.arange(USERS + ITEMS) < 3
+    for nodes in ([0, 1, 2], mask, torch.tensor([[0, 2, 1]], dtype=torch.int32)):
+        loss = model.recommendation_loss(scores, scores, nodes, 1.0)
+        assert loss.item() == pytest.approx(rows[:3].sum().item() + 0.693147, rel=1e-6)
+    for nodes, got in ((torch.tensor([-1, 2]), '-1 to 2'), ([2, 99], '2 to 99')):
+        with pytest.raises(ValueError, match=rf"'node_id' must hold ids from 0 .* \(got {got}\)"):
+            model.recommendation_loss(scores, scores, nodes)
+    with pytest.raises(ValueError, match=r"'node_id' must hold ids of nodes or be a mask of bools"):
+        model.recommendation_loss(scores, scores, mask.long())
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])

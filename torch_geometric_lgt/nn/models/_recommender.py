@@ -247,13 +247,14 @@ class Recommender(Module):
             neg_edge_rank (torch.Tensor): The scores ``[P]`` of negative pairs, one for each
                 positive pair.
             node_id (torch.Tensor, optional): The ids of nodes whose squared norms of learned
-                embeddings are added. (default: :obj:`None`, all nodes)
+                embeddings are added, or a bool for each node. (default: :obj:`None`, all nodes)
             lambda_reg (float, optional): The factor of these squared norms, divided by :math:`P`.
                 (default: :obj:`1e-4`)
 
         Raises:
             ValueError: If the scores are not those of as many positive as negative pairs, which
-                would be compared each with each.
+                would be compared each with each. If :obj:`node_id` contains neither ids nor one
+                bool per node.
         """
         sizes = [(scores.dim(), scores.shape[:1]) for scores in (pos_edge_rank, neg_edge_rank)]
         if sizes[0] != sizes[1]:
@@ -261,6 +262,10 @@ class Recommender(Module):
                 "'neg_edge_rank' must hold a score for each of the positive pairs, as "
                 f"'pos_edge_rank' {tuple(pos_edge_rank.shape)} (got "
                 f'{tuple(neg_edge_rank.shape)})'
+            )
+        if node_id is not None:
+            node_id = self._ids(
+                node_id.flatten() if isinstance(node_id, Tensor) else node_id, 'node_id'
             )
         return BPRLoss(lambda_reg)(
             pos_edge_rank, neg_edge_rank, embedding_rows(self.embedding, self.num_nodes, node_id)
@@ -398,6 +403,9 @@ class Recommender(Module):
         if may_read_values():
             check_ids(argument, nodes, self.num_nodes)
             check_no_mask_of_numbers(argument, nodes, self.num_nodes)
+            sizes = {'src_index': self.num_users, 'dst_index': self.num_nodes - self.num_users}
+            fix = 'give the ids, those of items from the number of users on'
+            check_no_mask_of_numbers(argument, nodes, sizes.get(argument), fix)
         return nodes
 
     def _pairs(self, pairs: Adj, argument: str = 'edge_index') -> Tensor:
