@@ -482,7 +482,12 @@ def test_a_subclass_of_the_feature_map_has_no_samples():
     phi = Raised('simplex', 4)
     with pytest.raises(ValueError, match=r"'num_gumbel_samples' must be 0 .* \(got 2 and Raised"):
         KernelAttentionConv(8, 8, 2, feature_map=phi, num_gumbel_samples=2)
-    layer, x = KernelAttentionConv(8, 8, 2, feature_map=phi), torch.randn(3, 8)
+    layer, x = KernelAttentionConv(8, 8, 2, num_gumbel_samples=2), torch.randn(3, 8)
+    layer.feature_map = phi
+    with pytest.raises(ValueError, match=r"'num_gumbel_samples' must be 0 .* \(got 2 and Raised"):
+        layer(x)
+    assert layer.eval()(x).shape == (3, 8)
+    layer = KernelAttentionConv(8, 8, 2, feature_map=phi)
     with pytest.raises(ValueError, match="'feature_map' must be 'positive', 'orthogonal' or"):
         layer.log_edge_probability(x, torch.tensor([[0], [1]]))
 

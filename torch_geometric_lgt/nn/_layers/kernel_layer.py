@@ -117,6 +117,11 @@ class KernelLayer(AttentionLayer):
         feature map that must be called is evaluated here; everything else is computed later, some
         rows at a time."""
         phi = self._read_feature_map
+        if phi is None and sampling:
+            raise ValueError(
+                "'num_gumbel_samples' must be 0 with a module as 'feature_map' (got "
+                f'{self.num_gumbel_samples} and {self.feature_map!r})'
+            )
         if phi is None:
             features = self._module_features(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
             if features.dtype != x.dtype:
