@@ -4,6 +4,7 @@ The checks leave out torch.compile, which takes most of their time."""
 
 import importlib.util
 import re
+import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
@@ -115,6 +116,19 @@ def test_every_page_has_a_diff_and_is_listed():
         assert f'.. literalinclude:: {page}.diff' in (EXTEND / f'{page}.rst').read_text()
 
 
+@pytest.mark.parametrize('name', sorted(path.stem for path in EXTEND.glob('*.diff')))
+def test_diffs_pass_the_linter(name, patch):
+    """The first page asks for ``make lint``, which fails on a line that is too long."""
+    folder = patch(name).folder
+    ruff = [sys.executable, '-m', 'ruff']
+    for path in folder.rglob('*.py'):
+        text, place = path.read_text(), str(path.relative_to(folder))
+        for command in (['check'], ['format', '--diff']):
+            arguments = [*ruff, *command, '--quiet', '--stdin-filename', place, '-']
+            done = subprocess.run(arguments, input=text, text=True, capture_output=True, cwd=ROOT)
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_diff_of_changed_lines_is_refused():
     hunks = '@@ -1,2 +1,2 @@\n a\n-b\n+c\n'
     assert patched('a\nb\n', hunks, 'file') == 'a\nc\n'
@@ -134,13 +148,17 @@ def test_feature_map(patch, monkeypatch):
     with mock.patch.dict(MAPS, maps, clear=True):
         tests = patch.load('test/functional/test_feature_maps.py')
         (mark,) = tests.test_features_match_dense_with_gradient.pytestmark
-        assert 'softplus' in mark.args[1]
-        tests.test_features_match_dense_with_gradient('softplus')
+        assert 'relu2' in mark.args[1]
+        tests.test_features_match_dense_with_gradient('relu2')
         known = patch.load('test/functional/engine/test_inputs.py').KNOWN
         with pytest.raises(ValueError, match=re.escape(f'must be one of {known}')):
             kernel_attention(*torch.randn(3, 5, 2, 4), 'cosine')
+        choices = patch.load('test/test_choices.py')
+        for name in ('feature_map', 'kind'):
+            choices.test_the_most_similar_name_is_asked_for(name)
         checks = patch.load('test/testing/test_checks.py')
-        checks.test_layers_keep_every_promise('kernel-softplus')
+        checks.test_layers_keep_every_promise('kernel-relu2')
+        check_range(lambda: KernelAttentionConv(6, 8, heads=2, feature_map='relu2'))
 
 
 def test_layer(patch):
@@ -243,6 +261,16 @@ def test_a_module_as_feature_map(monkeypatch):
         return KernelAttentionConv(6, 8, heads=2, feature_map=example.LearnedMap(4, 5))
 
     _layer_checks.check_layer(make, 6)
+    check_range(make)
+
+
+def check_range(make):
+    """Holds layers of many seeds against the check of large features, which some of them passed."""
+    batch = torch.arange(30) % 3
+    for seed in range(12):
+        torch.manual_seed(seed)
+        layer, x = make(), torch.randn(30, 6)
+        _layer_checks._check_range(layer, lambda layer, x, *_: layer(x, batch=batch), x, x, batch)
 
 
 class LaplaceMap(torch.nn.Module):

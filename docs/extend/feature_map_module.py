@@ -16,7 +16,7 @@ class LearnedMap(torch.nn.Module):
         self.lin.reset_parameters()
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.nn.functional.softplus(self.lin(x))
+        return torch.nn.functional.softplus(self.lin(x)) + 1e-4
 
 
 conv = KernelAttentionConv(16, 32, heads=4, feature_map=LearnedMap(8, 12))
