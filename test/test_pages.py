@@ -110,15 +110,21 @@ def test_two_processes_resume_by_the_program_of_the_page(tmp_path, ended):
 
 
 @pytest.mark.parametrize(
-    ('model', 'tensors'),
-    [('DIFFormer', 3), ('SGFormer', 3), ('NodeFormer', 6), ('GraphTransformer', 8)],
+    ('model', 'dropout', 'tensors'),
+    [
+        ('DIFFormer', 0.0, 3),
+        ('SGFormer', 0.0, 3),
+        ('NodeFormer', 0.0, 6),
+        ('GraphTransformer', 0.0, 8),
+        ('GraphTransformer', 0.5, 15),
+    ],
 )
-def test_memory_of_a_batch_is_that_of_the_page_about_scale(model, tensors):
+def test_memory_of_a_batch_is_that_of_the_page_about_scale(model, dropout, tensors):
     """Tensors [n, D] that a layer keeps for the backward pass, and those beside the layers."""
     n, x, edges = 40_000, torch.randn(40_000, 100), torch.randint(40_000, (2, 400_000))
     totals = []
     for layers in (2, 4):
-        network = getattr(nn, model)(100, 64, 10, num_layers=layers)
+        network = getattr(nn, model)(100, 64, 10, num_layers=layers, dropout=dropout)
         with SavedStorages(network.parameters()) as saved:
             out = network(x, edges)
         totals.append(sum(saved.sizes) / (4 * n * 64))
