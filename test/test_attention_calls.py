@@ -227,12 +227,12 @@ def test_models_of_the_package():
     assert [row['layer'] for row in report] == ['layers.0.conv', 'layers.1.conv']
     model = GraphTransformer(6, 8, 3, num_layers=2, num_local_layers=1)
     report = attention_report(model, x, EDGES, BATCH)
-    assert [row['layer'] for row in report] == ['blocks.1.attn', 'blocks.2.attn']
+    assert [row['layer'] for row in report] == ['blocks.2.attn', 'blocks.3.attn']
     model = GraphTransformer(
         6, 8, 3, encodings={'svd_pe': 2}, position='svd_pe', attn_type='sgformer', num_layers=1
     )
     report = attention_report(model, x, EDGES, BATCH, svd_pe=torch.randn(12, 2))
-    assert [row['layer'] for row in report] == ['blocks.0.attn.conv']
+    assert [row['layer'] for row in report] == ['blocks.1.attn.conv']
     assert 0 < report[0]['query'] < 10
     edges = torch.stack([torch.arange(12) % 5, 5 + torch.arange(12) % 7])
     for mask in ('degree', 'adjacency', 'none'):

@@ -450,7 +450,7 @@ def test_graphs_with_labels_on_the_page(gym, monkeypatch, tmp_path):
     assert {int(graph.y) for graph in loaders[0].dataset} == {0, 1}
     model.training_step(next(iter(loaders[0])))['loss'].backward()
     grad = {name: parameter.grad for name, parameter in model.named_parameters()}
-    (bonds,) = (name for name in grad if name.endswith('blocks.0.conv.lin.weight'))
+    (bonds,) = (name for name in grad if name.endswith('blocks.1.conv.lin.weight'))
     assert grad[bonds].abs().max() > 0
 
 

@@ -105,7 +105,7 @@ def test_graph_transformer_by_positions():
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
     parts = 'lin_query.weight', 'lin_query.bias', 'lin_key.weight', 'lin_key.bias'
     parts = *parts, 'feature_map.weight', 'feature_map.scale'
-    assert frozen == {f'blocks.{layer}.attn.conv.{part}' for layer in range(2) for part in parts}
+    assert frozen == {f'blocks.{layer}.attn.conv.{part}' for layer in (1, 2) for part in parts}
     with recorded_calls(model, (x, None), {'features': x}) as (calls, _):
         for call in calls:
             assert call.layer.lin_key(x).mean(0).abs().max() < 1e-5

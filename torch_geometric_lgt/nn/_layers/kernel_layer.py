@@ -23,11 +23,7 @@ from torch_geometric_lgt.nn._layers.kernel_options import (
     check_temperature,
     make_feature_map,
 )
-from torch_geometric_lgt.nn._layers.linear_parts import (
-    has_hooks,
-    has_own_forward,
-    linear_part,
-)
+from torch_geometric_lgt.nn._layers.linear_parts import has_hooks, linear_part
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -73,9 +69,14 @@ class KernelLayer(AttentionLayer):
         :obj:`forward` of its own, or a learned map with hooks, such as that of pruning, which
         computes its weight before each call."""
         phi = self.feature_map
-        if not isinstance(phi, FeatureMap) or has_own_forward(phi, FeatureMap):
+        if (
+            not isinstance(phi, FeatureMap)
+            or type(phi).forward is not FeatureMap.forward
+            or 'forward' in phi.__dict__
+            or (phi.is_learned and has_hooks(phi))
+        ):
             return None
-        return None if phi.is_learned and has_hooks(phi) else phi
+        return phi
 
     @property
     def _estimates_softmax(self) -> bool:

@@ -30,17 +30,15 @@ def is_exact_linear(part: Module | None, kind: type[Module] = Linear) -> bool:
     :obj:`None`, an absent layer, counts as such."""
     if part is None:
         return True
-    is_parametrized = 'parametrizations' in part._modules
-    if has_own_forward(part, kind) or is_parametrized or has_hooks(part):
+    is_replaced = (
+        type(part).forward is not kind.forward
+        or 'forward' in part.__dict__
+        or 'parametrizations' in part._modules
+    )
+    if is_replaced or has_hooks(part):
         return False
     weight = part._parameters.get('weight')
     return weight is None or type(weight) is Parameter or is_plain_tensor(weight)
-
-
-def has_own_forward(part: Module, kind: type[Module]) -> bool:
-    r"""Tells whether :obj:`part` has another method :obj:`forward` than its class :obj:`kind`, from
-    a subclass or set on the module."""
-    return type(part).forward is not kind.forward or 'forward' in part.__dict__
 
 
 def is_plain_tensor(value: Any) -> bool:
