@@ -183,6 +183,17 @@ def natural(text: str) -> int:
     return _integer(text, 0)
 
 
+def probability(text: str) -> float:
+    r"""Reads a probability, at least 0 and below 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f'{text!r} must be a number from 0 to below 1')
+    return value
+
+
 def _integer(text: str, least: int) -> int:
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f'{text!r} must be an integer of at least {least}')

@@ -132,9 +132,7 @@ def network(
                 conv='ResGatedGraphConv',
                 encodings={'laplacian_pe': pe_channels} if pe_channels > 0 else None,
                 level=level,
-                dropout=0.0,
-                input_norm=False,
-                **with_attention(options),
+                **{'dropout': 0.0, 'input_norm': False, **with_attention(options)},
             )
         )
     if name in CONVOLUTIONS:

@@ -22,6 +22,7 @@ from benchmarks.common.arguments import (
     add_seeds,
     add_table,
     positive,
+    probability,
     script_parser,
 )
 from benchmarks.common.attentions import ATTENTIONS, GRAPH_TRANSFORMER
@@ -94,6 +95,15 @@ def make_parser(text: str | None, networks: Sequence[str]) -> Parser:
         help=f'the all-pair attention of {GRAPH_TRANSFORMER}: by Laplacian encodings, by a '
         'feature map, the mean of the graph, exact softmax or none',
     )
+    parser.groups['model'].add_argument(
+        '--dropout', type=probability, default=0.0, help=f'the dropout of {GRAPH_TRANSFORMER}'
+    )
+    parser.groups['model'].add_argument(
+        '--input-norm',
+        action='store_true',
+        help=f'normalisation, activation and dropout after the input layer of {GRAPH_TRANSFORMER}, '
+        'as by the default of its class',
+    )
     add_seeds(parser, [0, 1, 2, 3])
     parser.groups['training'].add_argument(
         '--epochs', type=positive, help='number of epochs (default: that of the preset)'
@@ -127,7 +137,7 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
         require_drawing()
     if not args.table:
         pe_channels = training_config(args.preset, task.settings)['pe_channels']
-        check_attention(args, pe_channels)
+        check_options(args, pe_channels)
         read_results(args.output / task.name)
         graphs = PRESETS[args.preset]['graphs']
         with data_from(args.root, LAYOUT):
@@ -139,6 +149,8 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
             options = {'num_layers': num_layers}
             if model_name == GRAPH_TRANSFORMER:
                 options['attention'] = args.attention
+                options |= {'dropout': args.dropout} if args.dropout > 0 else {}
+                options |= {'input_norm': True} if args.input_norm else {}
             if model_name.endswith('-reduced'):
                 options['heads'] = REDUCED_HEADS[args.preset]
             if model_name in WITH_EDGE_FEATURES and edge_channels > 0:
@@ -149,18 +161,24 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
     print(report(source(args, task.name), args.output / task.name, task.metric_name))
 
 
-def check_attention(args: argparse.Namespace, pe_channels: int) -> None:
-    r"""Checks that a network has the chosen attention, and that graphs have its encodings.
+def check_options(args: argparse.Namespace, pe_channels: int) -> None:
+    r"""Checks that a network has the chosen options, and that graphs have the encodings of its
+    attention.
 
     Raises:
-        DataError: If the attention is not the default and no network has it, or it reads encodings
-            that the graphs do not have.
+        DataError: If an option is not the default and no network has it, or the attention reads
+            encodings that the graphs do not have.
     """
     if GRAPH_TRANSFORMER not in args.models:
-        if args.attention != 'positions':
+        chosen = {
+            f'--attention {args.attention}': args.attention != 'positions',
+            f'--dropout {args.dropout}': args.dropout > 0,
+            '--input-norm': args.input_norm,
+        }
+        for option in (option for option, is_chosen in chosen.items() if is_chosen):
             raise DataError(
-                f'--attention {args.attention} is for {GRAPH_TRANSFORMER} (got --models '
-                f'{" ".join(args.models)}); add this network, or leave the option out'
+                f'{option} is for {GRAPH_TRANSFORMER} (got --models {" ".join(args.models)}); '
+                'add this network, or leave the option out'
             )
     elif args.attention == 'positions' and pe_channels == 0:
         raise DataError(
@@ -201,13 +219,15 @@ def variant_of(task: Task, args: argparse.Namespace, model_name: str) -> str:
     default_epochs = training_config(args.preset, task.settings, model_name)['epochs']
     has_other_layers = args.layers not in (None, default_layers(task, args.preset))
     has_other_epochs = args.epochs not in (None, default_epochs)
-    has_other_attention = model_name == GRAPH_TRANSFORMER and args.attention != 'positions'
+    has_options = model_name == GRAPH_TRANSFORMER
     parts = (
         '' if args.preset == 'full' else args.preset,
         f'{args.layers}-layers' if has_other_layers else '',
         f'{args.epochs}-epochs' if has_other_epochs else '',
         '' if args.precision == 'float32' else args.precision,
-        args.attention if has_other_attention else '',
+        args.attention if has_options and args.attention != 'positions' else '',
+        f'dropout-{args.dropout}' if has_options and args.dropout > 0 else '',
+        'input-norm' if has_options and args.input_norm else '',
         task.graphs,
     )
     return '-'.join(filter(None, parts))

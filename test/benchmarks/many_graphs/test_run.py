@@ -87,6 +87,41 @@ def test_depths_of_litegt_by_name(dataset, layers, variant, monkeypatch, tmp_pat
     assert made == [(variant, int(layers))]
 
 
+def test_options_of_graphtransformer_by_name(run, monkeypatch, tmp_path):
+    """The results without them were recorded with a dropout of 0 and a bare input layer."""
+    cases = {
+        '': ({}, 0.0, False),
+        '-dropout-0.2': ({'dropout': 0.2}, 0.2, False),
+        '-dropout-0.2-input-norm': ({'dropout': 0.2, 'input_norm': True}, 0.2, True),
+    }
+    made = {}
+
+    def record_network(name, *arguments):
+        made[name] = network(name, *arguments)
+        return made[name]
+
+    monkeypatch.setattr('benchmarks.many_graphs.run.network', record_network)
+    for variant, (options, dropout, input_norm) in cases.items():
+        chosen = ['--dropout', str(dropout)] + ['--input-norm'] * input_norm
+        argv = ['--dataset', 'CLUSTER', '--models', 'graphtransformer', 'gcn', *chosen]
+        run(monkeypatch, tmp_path, *argv)
+        assert (tmp_path / 'sbm' / 'gcn-cluster-small.json').exists()
+        path = tmp_path / 'sbm' / f'graphtransformer-cluster-small{variant}.json'
+        found = json.loads(path.read_text())['config']['options']
+        assert found == {'num_layers': 1, 'attention': 'positions'} | options
+        first, *_ = made['graphtransformer'].model.blocks
+        assert (first.dropout, first.conv is None) == (dropout, input_norm)
+
+
+@pytest.mark.parametrize('number', ['1', '-0.1', 'nan', 'half'])
+def test_dropouts_that_are_refused(number, monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['x', f'--dropout={number}'])
+    with pytest.raises(SystemExit):
+        sbm.main()
+    message = f"argument --dropout: '{number}' must be a number from 0 to below 1"
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize('option', ['--layers', '--epochs'])
 @pytest.mark.parametrize('number', ['0', '-1', '2.5', 'ten'])
 def test_numbers_that_are_refused(option, number, monkeypatch, capsys):
@@ -101,6 +136,8 @@ def test_numbers_that_are_refused(option, number, monkeypatch, capsys):
     ('script', 'options', 'message'),
     [
         (sbm, '--models gt gcn --attention mean', '--attention mean is for graphtransformer (got'),
+        (sbm, '--models gt --dropout 0.2', '--dropout 0.2 is for graphtransformer (got'),
+        (sbm, '--models gcn --input-norm', '--input-norm is for graphtransformer (got'),
         (
             tsp,
             '--models gt graphtransformer',
@@ -108,9 +145,7 @@ def test_numbers_that_are_refused(option, number, monkeypatch, capsys):
         ),
     ],
 )
-def test_attentions_that_no_network_or_graph_has(
-    script, options, message, run, monkeypatch, tmp_path
-):
+def test_options_that_no_network_or_graph_has(script, options, message, run, monkeypatch, tmp_path):
     """The first was ignored, the second failed after the graphs had been made."""
     monkeypatch.setattr('benchmarks.many_graphs.run.make_splits', pytest.fail)
     with pytest.raises(DataError, match=re.escape(message)):
