@@ -258,7 +258,7 @@ def test_wrapped_message_passing_gets_the_batch_vector():
     model = GraphTransformer(6, 4, 3, 1, conv=network).eval()
     layer = GPSConv(6, network(6, 6), 2).eval()
     expected = model(x, edges, batch), layer(x, edges, batch)
-    model.blocks[0].conv = Wrapper(model.blocks[0].conv)
+    model.blocks[1].conv = Wrapper(model.blocks[1].conv)
     layer.conv = Wrapper(torch.compile(layer.conv))
     with torch.compiler.set_stance('force_eager'):
         found = model(x, edges, batch), layer(x, edges, batch)
