@@ -16,15 +16,15 @@ def original(layer: torch.nn.Module) -> Any:
     checkpoints and FSDP, or :obj:`layer` if it is no wrapper.
 
     A wrapper has one part with one of the names :obj:`WRAPPED`, and passes any arguments on."""
-    while True:
-        parts = [*layer.named_children()]
-        if len(parts) != 1 or parts[0][0] not in WRAPPED:
+    while len(layer._modules) == 1:
+        ((name, part),) = layer._modules.items()
+        if part is None or name not in WRAPPED:
             return layer
-        name, part = parts[0]
         arguments = inspect.signature(layer.forward).parameters.values()
         if name != '_orig_mod' and [each.kind for each in arguments] != ANY_ARGUMENTS:
             return layer
         layer = part
+    return layer
 
 
 def forward_arguments(layer: torch.nn.Module) -> Mapping[str, inspect.Parameter]:

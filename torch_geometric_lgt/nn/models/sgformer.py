@@ -31,7 +31,7 @@ from torch_geometric_lgt.nn.models._graph_context import Degree, GraphContext, S
 from torch_geometric_lgt.nn.models._local_branch import local_edges, stream_local_branch
 from torch_geometric_lgt.nn.models._message_input import takes
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
-from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCN
+from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCN, counts_degrees
 from torch_geometric_lgt.nn.models._streaming.stream import Stream
 from torch_geometric_lgt.typing import Adj
 
@@ -224,7 +224,7 @@ class SGFormer(Backbone):
     def takes_gcn_weights(self) -> bool:
         r"""Tells whether the local branch is a GCN that gets normalised weights of the edges."""
         gnn = original(self.gnn)
-        return isinstance(gnn, GCN) and not any(cast(Any, conv).normalize for conv in gnn.convs)
+        return isinstance(gnn, GCN) and not any(map(counts_degrees, gnn.convs))
 
     @classmethod
     def from_pyg(cls, model: Module) -> 'SGFormer':
