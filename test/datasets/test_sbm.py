@@ -298,6 +298,23 @@ class Config:
 config = Config()
 def change(graph): return AddRandomWalkPE(config.size())(graph)
 """,
+    'address of NumPy': """
+class Config:
+    def __init__(self): self.size, self.random = {k}, np.random.default_rng(0)
+config = Config()
+def change(graph): return AddRandomWalkPE(config.size)(graph)
+""",
+    'logger, beside another one in each run': """
+import logging
+class Config:
+    def __init__(self): self.size, self.log = {k}, logging.getLogger('config')
+config, _ = Config(), logging.getLogger(str(len(logging.root.manager.loggerDict)))
+def change(graph): return AddRandomWalkPE(config.size)(graph)
+""",
+    'decorators without an end': """
+from unittest.mock import call
+def change(graph): return call and AddRandomWalkPE({k})(graph)
+""",
     'object that reads itself': """
 class Encode(BaseTransform):
     def __init__(self): self.size = {k}
@@ -328,6 +345,25 @@ def test_a_cell_that_is_run_again_with_another_number(cell):
     """It had the file of the first number, or no file as what it reads has itself as a part."""
     texts = [described_change(cell.format(k=k)) for k in (2, 2, 3)]
     assert texts[0] == texts[1] != texts[2]
+
+
+def test_what_occurs_again_is_described_once():
+    """A text was twice as long for each object that has the next one twice, and one of an
+    enumeration had 700,000 letters."""
+    pairs = """
+class Pair:
+    def __init__(self, part): self.one, self.two = part, part
+    def __repr__(self): return 'Pair'
+pair = {k}
+for _ in range({n}): pair = Pair(pair)
+def change(graph): return pair
+"""
+    short, long, same, other = (
+        described_change(pairs.format(n=n, k=k)) for n, k in ((6, 2), (12, 2), (12, 2), (12, 3))
+    )
+    assert len(long) < 2 * len(short)
+    assert long == same != other
+    assert len(described_change(CELLS['member'].format(k=2))) < 100_000
 
 
 def test_each_default_dtype_has_its_own_file(tmp_path):
