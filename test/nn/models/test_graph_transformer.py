@@ -300,7 +300,8 @@ def test_the_message_passing_of_one_layer_may_not_be_another(index):
     convs = [GINConv(torch.nn.Linear(8, 8)).double() for _ in range(2)]
     blocks = model.blocks[1:]
     blocks[index].conv = convs[index]
-    message = r"^'conv' must be 'GCNConv' in all layers or in none, .* \(got G\w+Conv, G\w+Conv\)"
+    message = r"^'conv' must be 'GCNConv' in all layers or in none, .* \(got G\w+Conv, G\w+Conv\); "
+    message = f"{message}replace the 'conv' of all 'blocks' that have one$"
     with pytest.raises(ValueError, match=message):
         model(features(), EDGES)
     loader = NeighborLoader(Data(x=features(), edge_index=EDGES), [-1], batch_size=5)

@@ -301,7 +301,7 @@ class GraphTransformer(LayerwiseModel):
             names = ', '.join(name_of(conv) for conv in convs)
             raise ValueError(
                 "'conv' must be 'GCNConv' in all layers or in none, because the edges are prepared "
-                f"once for all (got {names}); replace the 'conv' of each of the 'blocks'"
+                f"once for all (got {names}); replace the 'conv' of all 'blocks' that have one"
             )
         return convs[0] if convs else None
 
