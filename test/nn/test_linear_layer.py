@@ -147,3 +147,4 @@ def test_another_norm_may_be_set(name):
         torch.testing.assert_close(conv(x, batch=batch), definition(conv, x, batch))
     with pytest.raises(ValueError, match="'norm' must be one of 'row', 'frobenius'"):
         conv.norm = 'batch'
+    assert conv.norm == 'row'

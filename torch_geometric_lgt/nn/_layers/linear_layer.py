@@ -50,9 +50,9 @@ class LinearLayer(AttentionLayer):
 
     def __setattr__(self, name: str, value: Any) -> None:
         r"""Sets an attribute, and with :attr:`norm` the feature map of queries and keys."""
-        super().__setattr__(name, value)
         if name == 'norm':
             self.kind = linear_kind(value, self.self_term)
+        super().__setattr__(name, value)
 
     def _check_targets(self, x: Tensor) -> None:
         super()._check_targets(x)
