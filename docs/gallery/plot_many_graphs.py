@@ -285,5 +285,6 @@ out.shape
 # %%
 # The scores of nodes above are from a short training on 240 graphs, and one node in six would be
 # right by chance. In a checkout of the repository, ``python -m benchmarks.sbm --root data --dataset
-# CLUSTER --preset small --seeds 0 --models graphtransformer`` trains the model longer, on 1000
-# graphs, with ``input_norm=False``. :doc:`/benchmarks/many_graphs` compares it with convolutions.
+# CLUSTER --preset small --seeds 0 --models graphtransformer --input-norm`` trains such a model with
+# four layers longer, on 1000 graphs. :doc:`/benchmarks/many_graphs` compares it, without
+# ``--input-norm``, with convolutions.
