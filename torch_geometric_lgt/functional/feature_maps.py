@@ -157,7 +157,8 @@ class Elu(Map):
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
     ) -> LogFeatures:
-        return x.clamp(max=0), x.relu() + 1
+        # no clamp, which has no gradient at its bound in PyTorch 2.15; ReLU has none at 0
+        return x.masked_fill(x > 0, 0), x.relu() + 1
 
     def vjp(
         self, x: Tensor, w: OptTensor, power: float, is_key: bool, feature: Tensor, grad: Tensor

@@ -559,6 +559,31 @@ def test_second_derivatives_of_changed_outputs(heads, calls):
     assert calls
 
 
+def strict_clamp(x, min=None, max=None):
+    """The clamp of PyTorch 2.15, which has no gradient at its bounds."""
+    x = x if min is None else x.masked_fill(x <= min, min)
+    return x if max is None else x.masked_fill(x >= max, max)
+
+
+@pytest.mark.parametrize('clamp', [torch.Tensor.clamp, strict_clamp])
+@pytest.mark.parametrize('kind', ['elu', 'softmax', 'sampled'])
+def test_gradients_at_the_bounds_of_clamps(kind, clamp, calls, monkeypatch):
+    """Features of 0, and sums of a single key, which are 1."""
+    monkeypatch.setattr(torch.Tensor, 'clamp', clamp)
+    x = torch.randn(6, 2, 2, dtype=torch.double)
+    leaves = [(0 * x if kind == 'elu' else x + i).requires_grad_() for i in range(2)] + [x + 2]
+    options = {'batch': torch.tensor([0, 1, 1, 1, 1, 1])}
+    if kind != 'elu':
+        options['projection'] = torch.randn(1, 2, dtype=torch.double)
+    if kind == 'sampled':
+        options['key_noise'] = torch.randn(6, 2, 3, dtype=torch.double)
+    name = 'elu' if kind == 'elu' else 'softmax'
+    assert torch.autograd.gradcheck(
+        lambda *parts: kernel_attention(*parts, name, **options), leaves
+    )
+    assert calls
+
+
 @pytest.mark.parametrize('heads', [1, 2])
 @pytest.mark.parametrize('batch', ['one', 'unsorted'])
 def test_an_activation_may_change_the_output_in_place(batch, heads, calls):

@@ -336,7 +336,7 @@ def _state_mean(
     :obj:`samples`, whose features are side by side, it is the mean of the results of each."""
     total = key_feature.sum(1)  # [P, K * M]
     if may_be_empty:
-        total = total.clamp(min=1)  # is less only without keys
+        total = total.clamp(min=0.5)  # is at least 1 up to rounding, but 0 without keys
     means = torch.bmm(key_feature.transpose(1, 2), v) / total[..., None]
     shift = maximum + total[:, None].log()
     if samples == 1:
