@@ -161,6 +161,17 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
     print(report(source(args, task.name), args.output / task.name, task.metric_name))
 
 
+def chosen_options(args: argparse.Namespace) -> dict[str, str]:
+    r"""Returns the options of GraphTransformer that are not the default, each with its part of the
+    variant."""
+    parts = {
+        f'--attention {args.attention}': args.attention if args.attention != 'positions' else '',
+        f'--dropout {args.dropout}': f'dropout-{args.dropout}' if args.dropout > 0 else '',
+        '--input-norm': 'input-norm' if args.input_norm else '',
+    }
+    return {option: part for option, part in parts.items() if part}
+
+
 def check_options(args: argparse.Namespace, pe_channels: int) -> None:
     r"""Checks that a network has the chosen options, and that graphs have the encodings of its
     attention.
@@ -170,12 +181,7 @@ def check_options(args: argparse.Namespace, pe_channels: int) -> None:
             encodings that the graphs do not have.
     """
     if GRAPH_TRANSFORMER not in args.models:
-        chosen = {
-            f'--attention {args.attention}': args.attention != 'positions',
-            f'--dropout {args.dropout}': args.dropout > 0,
-            '--input-norm': args.input_norm,
-        }
-        for option in (option for option, is_chosen in chosen.items() if is_chosen):
+        for option in chosen_options(args):
             raise DataError(
                 f'{option} is for {GRAPH_TRANSFORMER} (got --models {" ".join(args.models)}); '
                 'add this network, or leave the option out'
@@ -219,15 +225,13 @@ def variant_of(task: Task, args: argparse.Namespace, model_name: str) -> str:
     default_epochs = training_config(args.preset, task.settings, model_name)['epochs']
     has_other_layers = args.layers not in (None, default_layers(task, args.preset))
     has_other_epochs = args.epochs not in (None, default_epochs)
-    has_options = model_name == GRAPH_TRANSFORMER
+    options = chosen_options(args) if model_name == GRAPH_TRANSFORMER else {}
     parts = (
         '' if args.preset == 'full' else args.preset,
         f'{args.layers}-layers' if has_other_layers else '',
         f'{args.epochs}-epochs' if has_other_epochs else '',
         '' if args.precision == 'float32' else args.precision,
-        args.attention if has_options and args.attention != 'positions' else '',
-        f'dropout-{args.dropout}' if has_options and args.dropout > 0 else '',
-        'input-norm' if has_options and args.input_norm else '',
+        *options.values(),
         task.graphs,
     )
     return '-'.join(filter(None, parts))
