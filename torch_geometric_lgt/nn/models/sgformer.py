@@ -224,7 +224,7 @@ class SGFormer(Backbone):
     def takes_gcn_weights(self) -> bool:
         r"""Tells whether the local branch is a GCN that gets normalised weights of the edges."""
         gnn = original(self.gnn)
-        return isinstance(gnn, GCN) and not any(map(counts_degrees, gnn.convs))
+        return isinstance(gnn, GCN) and not counts_degrees(gnn)
 
     @classmethod
     def from_pyg(cls, model: Module) -> 'SGFormer':
