@@ -263,3 +263,14 @@ def test_wrapped_message_passing_gets_the_batch_vector():
     with torch.compiler.set_stance('force_eager'):
         found = model(x, edges, batch), layer(x, edges, batch)
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize('normalize', [True, False])
+def test_a_wrapped_layer_of_a_network_keeps_the_weights_of_gcn(normalize):
+    """A wrapper without the attributes of its layer ended in an AttributeError."""
+    model = SGFormer(6, 8, 3, gnn=GCN(8, 8, 2, normalize=normalize)).eval()
+    x = torch.randn(12, 6)
+    expected = model(x, EDGES)
+    for index, conv in enumerate(model.gnn.convs):
+        model.gnn.convs[index] = Wrapper(conv)
+    assert torch.equal(model(x, EDGES), expected)

@@ -468,26 +468,6 @@ def test_a_compiled_network_gets_the_weights_of_gcn(gnn):
     assert compiled._gnn_arguments(context) == model._gnn_arguments(context)
 
 
-class Wrapped(torch.nn.Module):
-    def __init__(self, layer):
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, *args, **kwargs):
-        return self.layer(*args, **kwargs)
-
-
-@pytest.mark.parametrize('normalize', [True, False])
-def test_a_wrapped_layer_of_the_network_keeps_the_weights_of_gcn(normalize):
-    """A wrapper without the attributes of its layer ended in an AttributeError."""
-    model = SGFormer(6, 8, 3, gnn=GCN(8, 8, 2, normalize=normalize)).eval()
-    x, edges = torch.randn(12, 6), torch.randint(12, (2, 40))
-    expected = model(x, edges)
-    for index, conv in enumerate(model.gnn.convs):
-        model.gnn.convs[index] = Wrapped(conv)
-    assert torch.equal(model(x, edges), expected)
-
-
 @pytest.mark.parametrize('width', [1, 4])
 def test_a_network_of_another_width_is_refused(width):
     """One column was added to all columns of the attention, without an error."""
