@@ -158,12 +158,13 @@ class Elu(Map):
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
     ) -> LogFeatures:
         # no clamp, which has no gradient at its bound in PyTorch 2.15; ReLU has none at 0
-        return x.masked_fill(x > 0, 0), x.relu() + 1
+        rectified = x.relu()
+        return x - rectified, rectified + 1
 
     def vjp(
         self, x: Tensor, w: OptTensor, power: float, is_key: bool, feature: Tensor, grad: Tensor
     ) -> Tensor:
-        return grad * feature / (x.relu() + 1)
+        return grad.mul_(feature).div_(x.relu().add_(1))
 
 
 class Relu(Map):
