@@ -1,6 +1,7 @@
 """Every choice by name is refused by one sentence, which ends in the most similar name."""
 
 import re
+from collections import UserList
 
 import numpy as np
 import pytest
@@ -168,6 +169,14 @@ def test_kernels_that_are_no_names(kernel):
     got = re.escape(repr(kernel))
     with pytest.raises(ValueError, match=f"^'kernel' must be one or two of .* \\(got {got}\\)$"):
         nn.JaccardSubtractorConv(4, 8, kernel=kernel)
+
+
+def test_any_sequence_is_a_pair():
+    """Files of settings have lists, and OmegaConf has a sequence of its own."""
+    channels, kernels = UserList([4, 3]), UserList(['softmax', 'mean'])
+    conv = nn.JaccardSubtractorConv(channels, 16, kernel=kernels)
+    assert repr(conv).endswith("kernels=('softmax', 'mean'))")
+    assert (conv.source_channels, conv.target_channels) == (4, 3)
 
 
 NUMBERS = {

@@ -2,7 +2,7 @@ import difflib
 import inspect
 import operator
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -99,7 +99,7 @@ def check_flags(**flags: bool) -> None:
 def check_keywords(**arguments: Any) -> None:
     r"""Raises a ValueError unless each keyword is a dictionary of arguments or :obj:`None`."""
     for name, value in arguments.items():
-        if not (value is None or isinstance(value, dict)):
+        if not (value is None or isinstance(value, Mapping)):
             raise ValueError(f"'{name}' must be a dictionary of arguments (got {value!r})")
 
 

@@ -3,6 +3,7 @@ import hashlib
 import io
 import tracemalloc
 import zipfile
+from collections import UserList
 from functools import partial
 
 import numpy as np
@@ -156,7 +157,8 @@ def test_rows_are_sorted_by_a_column_of_times(tmp_path, suffix, times):
         content = '\n'.join(lines).encode()
         path.write_bytes(gzip.compress(content) if suffix.endswith('gz') else content)
     arguments = {'root': tmp_path, 'name': 'mine', 'split': 'leave-one-out'}
-    by_time = InteractionDataset(**arguments, columns=('user_id', 'item_id', 'time'))
+    columns = UserList(['user_id', 'item_id', 'time'])  # any sequence, as of OmegaConf
+    by_time = InteractionDataset(**arguments, columns=columns)
     assert pairs(by_time) == [[('b', 'a'), ('b', 'd')], [('b', 'c')], [('b', 'b')]]
     assert pairs(InteractionDataset(**arguments))[2] == [('b', 'd')]
 

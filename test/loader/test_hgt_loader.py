@@ -1,4 +1,4 @@
-from collections import Counter, defaultdict
+from collections import Counter, UserDict, defaultdict
 from itertools import permutations
 
 import pytest
@@ -191,6 +191,15 @@ def test_seeds_fix_the_draws_and_workers_return_all_nodes_alike():
     for left, right in zip(alone, workers, strict=True):
         for name in data.node_types:
             assert torch.equal(left[name].n_id, right[name].n_id)
+
+
+def test_numbers_of_any_mapping():
+    data, numbers = graph(), {'user': [2, 1], 'item': [3, 2]}
+    torch.manual_seed(0)
+    first = next(iter(HGTLoader(data, numbers, 'user', batch_size=3)))
+    torch.manual_seed(0)
+    second = next(iter(HGTLoader(data, UserDict(numbers), 'user', batch_size=3)))
+    assert torch.equal(first['item'].n_id, second['item'].n_id)
 
 
 def test_arguments_that_are_refused():

@@ -1,6 +1,6 @@
 import copy
 import pickle
-from collections import Counter
+from collections import Counter, UserDict
 from functools import partial
 from itertools import combinations
 
@@ -534,8 +534,9 @@ def test_numbers_of_neighbours_from_numpy_and_pytorch(make_numbers):
     assert torch.equal(actual.edge, expected.edge)
 
 
+@pytest.mark.parametrize('mapping', [dict, UserDict])
 @pytest.mark.parametrize('make_numbers', [np.array, torch.tensor])
-def test_numbers_of_neighbours_by_edge_type_from_numpy_and_pytorch(make_numbers):
+def test_numbers_of_neighbours_by_edge_type_from_numpy_and_pytorch(make_numbers, mapping):
     data = HeteroData()
     data['a'].num_nodes = 9
     data['a', 'to', 'a'].edge_index = graph().edge_index % 9
@@ -544,7 +545,8 @@ def test_numbers_of_neighbours_by_edge_type_from_numpy_and_pytorch(make_numbers)
     torch.manual_seed(0)
     expected = NeighborSampler(data, {kind: numbers}).sample_from_nodes(index)
     torch.manual_seed(0)
-    actual = NeighborSampler(data, {kind: make_numbers(numbers)}).sample_from_nodes(index)
+    by_type = mapping({kind: make_numbers(numbers)})
+    actual = NeighborSampler(data, by_type).sample_from_nodes(index)
     assert torch.equal(actual.node['a'], expected.node['a'])
     assert torch.equal(actual.edge[kind], expected.edge[kind])
 

@@ -1,6 +1,6 @@
 # E interactions, U users, I items.
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -115,7 +115,7 @@ class InteractionDataset(InMemoryDataset):
         check_choice('split', split, METHODS)
         check_ratios(ratios)
         check_seed(seed)
-        is_list = isinstance(columns, (tuple, list))
+        is_list = isinstance(columns, Sequence) and not isinstance(columns, str)
         if not is_list or len(columns) not in (2, 3) or len({*columns}) < len(columns):
             raise ValueError(
                 "'columns' must name two columns, users and items, or three, then times, each once "

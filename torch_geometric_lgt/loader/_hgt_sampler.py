@@ -1,4 +1,5 @@
 # N nodes of a type, M edges.
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -50,7 +51,7 @@ class HGTSampler(BaseSampler):
             raise ValueError(
                 f"'data' must be a HeteroData (got {type(data).__name__}); use NeighborLoader"
             )
-        if not isinstance(num_samples, dict):
+        if not isinstance(num_samples, Mapping):
             num_samples = dict.fromkeys(data.node_types, num_samples)
         for counts in num_samples.values():
             check_counts('num_samples', counts)

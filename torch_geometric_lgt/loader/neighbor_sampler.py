@@ -169,7 +169,7 @@ class NeighborSampler(BaseSampler):
     @num_neighbors.setter
     def num_neighbors(self, num_neighbors: NumNeighbors | list[int] | dict) -> None:
         num_neighbors = _as_list(num_neighbors)
-        if isinstance(num_neighbors, dict):
+        if isinstance(num_neighbors, Mapping):
             num_neighbors = {kind: _as_list(counts) for kind, counts in num_neighbors.items()}
         if not isinstance(num_neighbors, NumNeighbors):
             lists = [num_neighbors]

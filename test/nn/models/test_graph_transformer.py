@@ -1,4 +1,5 @@
 import copy
+from collections import UserDict
 from functools import partial
 
 import pytest
@@ -838,6 +839,25 @@ def test_scores_of_graphs_are_not_those_of_a_part():
     states = [model.attentions[1].attention_state(model.lin_in(x))]
     with pytest.raises(ValueError, match="'level' must be 'node' or 'edge' with 'states'"):
         model(x, EDGES, states=states)
+
+
+def test_options_of_any_mapping():
+    """Configurations such as those of OmegaConf are mappings, and no dictionaries."""
+    options = {
+        'conv_kwargs': {'negative_slope': 0.5},
+        'attn_kwargs': {'feature_map': 'elu'},
+        'encodings': {'place': 2},
+    }
+    models = []
+    for kind in (dict, UserDict):
+        torch.manual_seed(0)
+        copies = {name: kind(option) for name, option in options.items()}
+        models.append(GraphTransformer(3, 8, 2, num_layers=1, conv='GATConv', **copies).eval())
+    x, place = torch.randn(4, 3), torch.randn(4, 2)
+    edge_index = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    first, second = (model(x, edge_index, place=place) for model in models)
+    assert torch.equal(first, second)
+    assert models[1].blocks[1].conv.negative_slope == 0.5
 
 
 def test_arguments_of_no_named_attention_are_refused():

@@ -1,4 +1,5 @@
 # N nodes, F input width.
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ def check_channels(in_channels: int | tuple[int, int]) -> tuple[int, int]:
     Raises:
         ValueError: If there are not two sizes, or a size is neither positive nor -1.
     """
-    is_pair = isinstance(in_channels, (tuple, list))
+    is_pair = isinstance(in_channels, Sequence)
     pair = tuple(in_channels) if is_pair else (in_channels, in_channels)
     if len(pair) != 2 or not all(_is_width(size) for size in pair):
         raise ValueError(

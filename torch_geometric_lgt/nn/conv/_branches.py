@@ -1,4 +1,5 @@
 # N nodes, H heads of a branch, C channels per head.
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -58,7 +59,7 @@ def kernel_pair(kernel: str | tuple[str, str]) -> tuple[str, str]:
         ValueError: If there are not two kernels, or one is unknown.
     """
     kernels = ('softmax', kernel) if isinstance(kernel, str) else kernel
-    if not isinstance(kernels, (tuple, list)) or len(kernels) != 2:
+    if not isinstance(kernels, Sequence) or len(kernels) != 2:
         raise ValueError(
             f"'kernel' must be one or two of {', '.join(map(repr, KERNELS))} (got {kernel!r})"
         )

@@ -147,7 +147,7 @@ def pyg_conv(
     if conv == 'GENConv' and norm != 'batch_norm':  # its other norms mix the nodes
         options['norm'] = None
     try:
-        layer = CONVS[conv](**options | conv_kwargs)
+        layer = CONVS[conv](**{**options, **conv_kwargs})
     except TypeError as error:
         raise ValueError(
             f"'conv_kwargs' must have the arguments of {conv} ({error}); or give 'conv' a function "
