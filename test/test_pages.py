@@ -41,7 +41,7 @@ def blocks(path):
     ('page', 'number'),
     [
         ('README.md', 2),
-        ('docs/attention.rst', 6),
+        ('docs/attention.rst', 7),
         ('docs/index.rst', 1),
         ('docs/install.rst', 1),
         ('docs/processes.rst', 3),
