@@ -118,6 +118,19 @@ def test_a_linear_part_with_hooks_is_not_folded(num_features, name):
     torch.testing.assert_close(conv.attention_scores(x, pairs), weights[pairs[1], pairs[0]])
 
 
+@pytest.mark.parametrize('method', ['forward', 'attention_scores'])
+@SIZES
+def test_a_hook_of_the_map_may_remove_itself(num_features, method):
+    """As those of Lightning's ``ModelSummary`` do: the keys had other features than the queries,
+    which ended in an error."""
+    conv, x, calls = make(num_features), draw(12), []
+    pairs = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
+    expected = getattr(conv, method)(x, pairs)
+    handle = conv.feature_map.register_forward_hook(lambda *_: calls.append(handle.remove()))
+    torch.testing.assert_close(getattr(conv, method)(x, pairs), expected)
+    assert calls == [None]
+
+
 @pytest.mark.parametrize(('num_features', 'products'), [(11, 6 * 11), (13, 4 * (6 + 13))])
 def test_the_projection_is_folded_if_that_takes_fewer_products(num_features, products):
     """With 6 inputs and 4 channels, both ways take 72 products per node and head at 12

@@ -106,18 +106,20 @@ class KernelLayer(AttentionLayer):
         self,
         x: Tensor,
         lin: Linear,
+        phi: FeatureMap | None,
         mask: Tensor | None,
         sampling: bool,
         noise: Tensor | None = None,
     ) -> KernelInput:
         r"""Describes the queries or keys of the input :obj:`x` ``[N, F]`` for the attention: the
-        projection :obj:`lin`, the mask weights :obj:`mask` ``[N, R]`` and the feature map.
+        projection :obj:`lin`, the mask weights :obj:`mask` ``[N, R]`` and the feature map
+        :obj:`phi`. That is :attr:`_read_feature_map`, read once for queries and keys: a hook may
+        remove itself at its first call.
 
         With :obj:`sampling` there are as many weightings of the keys as the layer draws samples,
         else one. The log-weights of keys in these samples are :obj:`noise` ``[N, H * K]``. A
         feature map that must be called is evaluated here; everything else is computed later, some
         rows at a time."""
-        phi = self._read_feature_map
         if phi is None and sampling:
             raise ValueError(
                 "'num_gumbel_samples' must be 0 with a module as 'feature_map' (got "
@@ -171,8 +173,10 @@ class KernelLayer(AttentionLayer):
             )
         return out
 
-    def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> KernelInput:
-        return folded(self._kernel_input(x, self.lin_query, mask, sampling))
+    def _queries(
+        self, x: Tensor, phi: FeatureMap | None, mask: Tensor | None, sampling: bool
+    ) -> KernelInput:
+        return folded(self._kernel_input(x, self.lin_query, phi, mask, sampling))
 
     def key_noise(self, x: Tensor) -> Tensor | None:
         r"""Draws the noise ``[N, H * K]`` for the keys of :obj:`x` ``[N, F]``: the logarithm
@@ -186,8 +190,10 @@ class KernelLayer(AttentionLayer):
         gumbel = exponential.clamp_(min=torch.finfo(dtype).tiny).log_().neg_()
         return gumbel.div_(self.temperature)
 
-    def _keys(self, x: Tensor, mask: Tensor | None, noise: Tensor | None) -> KernelInput:
-        return self._kernel_input(x, self.lin_key, mask, noise is not None, noise)
+    def _keys(
+        self, x: Tensor, phi: FeatureMap | None, mask: Tensor | None, noise: Tensor | None
+    ) -> KernelInput:
+        return self._kernel_input(x, self.lin_key, phi, mask, noise is not None, noise)
 
     def _state(
         self,
@@ -198,7 +204,7 @@ class KernelLayer(AttentionLayer):
         noise: Tensor | None = None,
         position: Tensor | None = None,
     ) -> AttentionState:
-        keys = self._keys(self._key_input(x, position), mask, noise)
+        keys = self._keys(self._key_input(x, position), self._read_feature_map, mask, noise)
         state = build_state(keys, self._value_input(x), nodes)
         state.has_noise = noise is not None
         return state
@@ -232,14 +238,15 @@ class KernelLayer(AttentionLayer):
         x_src, x_dst = feature_pair(x)
         self._check_targets(x_dst)
         p_src, p_dst = position_pair(position)
-        queries = self._queries(self._key_input(x_dst, p_dst), masks[1], self._sampling)
+        phi = self._read_feature_map
+        queries = self._queries(self._key_input(x_dst, p_dst), phi, masks[1], self._sampling)
         if state is not None:
             targets = self._targets(state, x_src, x_dst, batch, batch_size)
             check_mode('state', state, self._sampling)
             return read_state(state, queries, targets).to(x_dst.dtype)
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-        keys = self._keys(self._key_input(x_src, p_src), masks[0], self.key_noise(x_src))
+        keys = self._keys(self._key_input(x_src, p_src), phi, masks[0], self.key_noise(x_src))
         values = self._value_input(x_src) if value is None else LinearInput(x=value)
         return attend(queries, keys, values, sources, targets).to(x_dst.dtype)
 
@@ -258,8 +265,9 @@ class KernelLayer(AttentionLayer):
         p_src, p_dst = position_pair(position)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
-        keys = self._keys(self._key_input(x_src, p_src), masks[0], noise=None)
+        phi = self._read_feature_map
+        keys = self._keys(self._key_input(x_src, p_src), phi, masks[0], noise=None)
         query_input = self._key_input(x_dst, p_dst)
-        queries = self._kernel_input(query_input, self.lin_query, masks[1], sampling=False)
+        queries = self._kernel_input(query_input, self.lin_query, phi, masks[1], sampling=False)
         state = build_state(keys, self._value_input(x_src), sources)
         return attention_scores(queries, keys, state, pairs, sources, targets)

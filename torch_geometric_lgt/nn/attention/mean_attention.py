@@ -10,6 +10,7 @@ from torch_geometric_lgt.functional.segment import count_graphs, segments
 from torch_geometric_lgt.nn._layers.input_checks import check_edge_index, check_features
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.linear_parts import remove_parts
+from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
@@ -118,6 +119,7 @@ class MeanAttention(KernelLayer):
         self,
         x: Tensor,
         lin: torch.nn.Module,
+        phi: FeatureMap | None,
         mask: Tensor | None,
         sampling: bool,
         noise: Tensor | None = None,

@@ -387,10 +387,10 @@ class KernelAttentionConv(KernelLayer):
         self._check_sources(x)
         self._check_targets(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
-        key_input = self._key_input(x, position)
+        key_input, phi = self._key_input(x, position), self._read_feature_map
         queries, keys = (
             replace(
-                self._kernel_input(key_input, lin, mask=None, sampling=False),
+                self._kernel_input(key_input, lin, phi, mask=None, sampling=False),
                 data_normalizer=self.scale**0.5,
             )
             for lin in (self.lin_query, self.lin_key)
