@@ -61,6 +61,22 @@ def test_features_that_are_no_tensor(name):
 STATES = [name for name, make in LAYERS.items() if hasattr(make(), 'attention_state')]
 
 
+class Network(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, edge_index):
+        return self.layer(x, edge_index=edge_index)
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_layers_that_torch_fx_looks_into_ask_for_another_tracer(name):
+    """A proxy has every attribute: the error asked for ``data.x``."""
+    with pytest.raises(TypeError, match=r"\(got Proxy\); .* 'is_leaf_module' is true for the"):
+        torch.fx.symbolic_trace(Network(LAYERS[name]()))
+
+
 @pytest.mark.parametrize('name', STATES)
 def test_states_of_features_that_are_no_tensor(name):
     """Three layers asked them for their size first."""

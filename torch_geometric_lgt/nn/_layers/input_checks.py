@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import Proxy
 from torch.nn import Linear
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch_geometric.data import HeteroData
@@ -101,7 +102,9 @@ def feature_pair(x: Tensor | PairTensor) -> PairTensor:
 
 
 def _type_error(x: Any, name: str, expected: str, takes_pair: bool = False) -> TypeError:
-    if hasattr(x, 'edge_index'):
+    if isinstance(x, Proxy):  # has every attribute
+        fix = "trace it with a torch.fx.Tracer whose 'is_leaf_module' is true for the layer"
+    elif hasattr(x, 'edge_index'):
         fix = 'give data.x and data.edge_index'
     elif isinstance(x, (dict, HeteroData)):
         fix = 'for several types of nodes use to_homogeneous() of the data'
