@@ -79,6 +79,8 @@ def test_sums_of_weights():
         2,
         0,
     ]
+    both = Data(edge_index=EDGES, adj_t=matrix, num_nodes=4)  # the edges alone have no weights
+    assert NodeDegree(weighted=True)(both).degree.tolist() == [1, 20.5, 2, 0]
     assert repr(NodeDegree(weighted=True)) == "NodeDegree('degree', weighted=True)"
     with pytest.raises(ValueError, match="'edge_weight' must be None where 'adj_t' has values"):
         NodeDegree(weighted=True)(Data(adj_t=matrix, edge_weight=weight[:5], num_nodes=4))

@@ -155,16 +155,18 @@ def weighted_edges_of(
 ) -> tuple[Tensor, Tensor | None]:
     r"""Reads the edges ``[2, E]`` of a store as :meth:`edges_of` does, and their weights ``[E]``.
 
-    Weights are the attribute :obj:`edge_weight`, or the values of an adjacency matrix. The weights
-    are :obj:`None` if the store has neither, or if all values of the matrix are 1.
+    Weights are the attribute :obj:`edge_weight`, or the values of :obj:`adj_t`, which is then read
+    also beside an :obj:`edge_index`. The weights are :obj:`None` if the store has neither, or if
+    all values of the matrix are 1.
 
     Raises:
         ValueError: If the store has neither :obj:`edge_index` nor :obj:`adj_t`, or there are
             weights in both places. If an id is outside the nodes, or the number of weights differs
             from that of the edges.
     """
-    name = _name_of(store)
-    return weighted_edges(store[name], num_src, num_dst, store.get('edge_weight'), name)
+    weight = store.get('edge_weight')
+    name = 'adj_t' if weight is None and 'adj_t' in store else _name_of(store)
+    return weighted_edges(store[name], num_src, num_dst, weight, name)
 
 
 def _name_of(store: EdgeStorage) -> str:
