@@ -12,12 +12,15 @@ from torch_geometric.nn import (
     MLP,
     BatchNorm,
     DiffGroupNorm,
+    FiLMConv,
+    GATConv,
     GCNConv,
     GraphNorm,
     GraphSAGE,
     LayerNorm,
     MessagePassing,
     PairNorm,
+    SuperGATConv,
 )
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
@@ -415,6 +418,14 @@ def test_networks_without_weights_of_edges_do_not_get_them_as_batch_vector():
     model, x = SGFormer(6, 8, 3, gnn=Centred()), torch.randn(8, 6)
     with pytest.raises(ValueError, match=r"'gnn' must take weights of edges .* \(got Centred\(\)"):
         model(x, EDGES, edge_weight=torch.zeros(6))
+
+
+@pytest.mark.parametrize('layer', [GATConv, SuperGATConv, FiLMConv])
+def test_networks_with_another_third_argument_do_not_get_weights_of_edges(layer):
+    """GATConv got them as features of edges, which it dropped."""
+    model, x = SGFormer(6, 8, 3, gnn=layer(8, 8)).eval(), torch.randn(8, 6)
+    with pytest.raises(ValueError, match=r"weights of edges .* 'edge_weight' \(got .*takes none"):
+        model(x, EDGES, edge_weight=torch.ones(6))
 
 
 def test_the_default_network_reads_the_in_degrees_of_a_pair():

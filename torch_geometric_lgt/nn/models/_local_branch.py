@@ -54,8 +54,8 @@ def local_edges(
     edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
     if weight is not None and not takes_weights(gnn):
         raise ValueError(
-            f"'gnn' must take weights of edges where there are some (got {gnn}, which "
-            'drops them); use a GCN'
+            "'gnn' must take weights of edges where there are some, as a third argument such as "
+            f"'edge_weight' (got {gnn}, which takes none); use a GCN"
         )
     is_tensor = isinstance(edge_index, Tensor)
     is_list = isinstance(edge_index, SortedEdges) or (
@@ -71,9 +71,11 @@ def local_edges(
 
 
 def takes_weights(gnn: Any) -> bool:
-    r"""Tells whether the third argument of the network :obj:`gnn` is for weights of edges."""
+    r"""Tells whether the third argument of the network :obj:`gnn`, by its name, is for weights of
+    edges."""
     third = [*forward_arguments(gnn)][2:3]
-    return third != ['batch'] and getattr(gnn, 'supports_edge_weight', True)
+    is_weight = all('weight' in name for name in third)  # also of a module that takes ``*args``
+    return is_weight and getattr(gnn, 'supports_edge_weight', True)
 
 
 def stream_local_branch(model: 'SGFormer', stream: Stream, x_0: Tensor) -> Tensor:

@@ -83,10 +83,11 @@ class SGFormer(Backbone):
             this model computes the normalised edge weights, from :obj:`degree` in a batch that has
             it. A GCN that normalises by itself counts the degrees of its input and refuses
             :obj:`degree`. Any other network receives the weights of the edges as its third
-            argument, and :obj:`batch` and :obj:`batch_size` if it has arguments of these names, as
-            those of PyG's :mod:`~torch_geometric.nn.models` have for their norms. (default:
-            :obj:`None`, a GCN that computes with sparse matrix products, with batch normalisation
-            unless ``layer_norm=False``)
+            argument, which must have ``weight`` in its name, and :obj:`batch` and :obj:`batch_size`
+            if it has arguments of these names, as those of PyG's
+            :mod:`~torch_geometric.nn.models` have for their norms. (default: :obj:`None`, a GCN
+            that computes with sparse matrix products, with batch normalisation unless
+            ``layer_norm=False``)
         gnn_num_layers (int, optional): Number of layers of the default local branch. (default:
             :obj:`2`)
         gnn_dropout (float, optional): Dropout probability of the default local branch. (default:
