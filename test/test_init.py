@@ -220,3 +220,20 @@ def test_refuses_parts_of_two_kinds(part):
     with pytest.raises(ValueError, match=r"'lin_query' and 'lin_key' of one kind .*weight_orig"):
         kmeans_(conv, groups()[0])
     torch.testing.assert_close(conv.state_dict(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('part', ['lin_query', 'lin_key', 'feature_map'])
+def test_refuses_a_part_of_two_layers(part):
+    """The second layer set the feature map that the first one had started."""
+    first, second = (KernelAttentionConv(4, 4, **MAP) for _ in range(2))
+    setattr(second, part, getattr(first, part))
+    model = torch.nn.ModuleList([first, second])
+    model.forward = lambda x: second(first(x))
+    before, x = copy.deepcopy(model.state_dict()), groups()[0]
+    with pytest.raises(ValueError, match=rf"got one '{part}' for 0 and 1\); assign copies"):
+        kmeans_(model, x)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+    second.lin_key = second.lin_query = copy.deepcopy(second.lin_key)
+    second.feature_map = copy.deepcopy(second.feature_map)
+    norm = keys_of(kmeans_(model, x)[1], first(x)).norm(dim=-1).mean()
+    torch.testing.assert_close(second.feature_map.scale * norm, torch.tensor([20.0]))

@@ -2,6 +2,7 @@ r"""Starts the feature maps of a model at what its nodes look like."""
 
 # N nodes, H heads, C channels of a key, M features.
 import copy
+import itertools
 import math
 import warnings
 from typing import Any, cast
@@ -78,8 +79,9 @@ def kmeans_(
             fewer different keys than features, or sources and targets of two sizes, or
             :obj:`lin_query` and :obj:`lin_key` of two kinds, so that :obj:`lin_query` cannot take
             the parameters of :obj:`lin_key`. If pruning or a parametrisation computes the bias of
-            :obj:`lin_key` or a value of the feature map. If :obj:`sharpness` is not positive and
-            finite, or :obj:`trainable` no boolean. The model is then as before.
+            :obj:`lin_key` or a value of the feature map. If two layers share the feature map or a
+            linear map. If :obj:`sharpness` is not positive and finite, or :obj:`trainable` no
+            boolean. The model is then as before.
 
     Example:
         >>> import torch
@@ -97,28 +99,31 @@ def kmeans_(
     if not 0 < sharpness < math.inf:
         raise ValueError(f"'sharpness' must be positive and finite (got {sharpness})")
     with recorded_calls(model, args, kwargs) as (calls, _):
-        names = dict.fromkeys(call.name for call in calls if _is_learned(call.layer))
-    if not names:
+        layers = {call.name: call.layer for call in calls if _is_learned(call.layer)}
+    if not layers:
         raise ValueError(
             "'model' must call a layer with feature_map='learned' (got none, in "
             f'{type(model).__name__})'
         )
-    parts = [
-        getattr(layer, part)
-        for layer in {call.name: call.layer for call in calls if call.name in names}.values()
-        for part in ('lin_query', 'lin_key', 'feature_map')
-    ]
-    before = [copy.deepcopy(part.state_dict()) for part in parts]
+    owners: dict[Module, str] = {}
+    for name, part in itertools.product(layers, ('lin_query', 'lin_key', 'feature_map')):
+        module = getattr(layers[name], part)
+        if owners.setdefault(module, name) != name:
+            raise ValueError(
+                "'model' must have layers with parts of their own, which each layer starts anew "
+                f'(got one {part!r} for {owners[module]} and {name}); assign copies of it'
+            )
+    before = [copy.deepcopy(part.state_dict()) for part in owners]
     try:
-        for name in names:
+        for name in layers:
             with torch.no_grad(), recorded_calls(model, args, kwargs) as (calls, _):
                 _start(next(call for call in calls if call.name == name), sharpness, seed)
     except BaseException:  # also an interrupt
-        for part, state in zip(parts, before, strict=True):
+        for part, state in zip(owners, before, strict=True):
             part.load_state_dict(state)
         raise
     if not trainable:
-        for part in parts:
+        for part in owners:
             part.requires_grad_(False)
     return model
 
