@@ -208,7 +208,8 @@ class RandomSignFlip(BaseTransform):
     a batch (functional name: :obj:`random_sign_flip`).
 
     This is an augmentation for eigenvectors, whose signs have no meaning. Apply it to each batch,
-    so that each step sees new signs.
+    so that each step sees new signs. Do not apply it to batches that read an
+    :class:`~torch_geometric_lgt.nn.AttentionMemory`: its keys have the signs of the stored data.
 
     Args:
         attr_name (str, optional): Name of the node attribute ``[N, k]``. (default:

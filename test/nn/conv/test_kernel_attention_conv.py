@@ -199,6 +199,17 @@ def test_a_state_of_the_other_mode_is_refused(is_training, samples):
         conv.train(not is_training)(x, state=state)
 
 
+@pytest.mark.parametrize('feature_map', ['simplex', 'fourier'])
+def test_a_state_of_other_random_features_is_refused(feature_map):
+    """Also one that was moved. Its features had nothing to do with those of the queries."""
+    conv, x = KernelAttentionConv(4, 8, feature_map=feature_map), torch.randn(5, 4)
+    state = conv.attention_state(x).detach().to(torch.float32)
+    torch.testing.assert_close(conv(x, state=state), conv(x))
+    conv.feature_map.redraw_projection()
+    with pytest.raises(ValueError, match=r"^'state' must be of keys with the random features of t"):
+        conv(x, state=state)
+
+
 def test_noise_is_finite_where_an_exponential_number_is_0(monkeypatch):
     monkeypatch.setattr(torch.Tensor, 'exponential_', torch.Tensor.zero_)
     noise = KernelAttentionConv(6, 8, num_gumbel_samples=2).key_noise(torch.randn(3, 6))

@@ -1,3 +1,4 @@
+import copy
 import re
 
 import pytest
@@ -18,6 +19,7 @@ from torch_geometric_lgt.loader import (
 from torch_geometric_lgt.nn import (
     AttentionMemory,
     DIFFormer,
+    FeatureMap,
     GraphTransformer,
     NodeFormer,
     SGFormer,
@@ -575,6 +577,41 @@ def test_a_memory_of_the_other_mode_is_refused(is_training, samples, tmp_path):
                 model(data.x, data.edge_index, states=states, num_keys=num_keys)
             model.train(is_training)(data.x, data.edge_index, states=states, num_keys=num_keys)
             model.train(not is_training)
+
+
+POSITIONED = {'encodings': {'pe': 5}, 'position': 'pe', 'attn_kwargs': {'feature_map': 'simplex'}}
+
+
+@pytest.mark.parametrize(
+    ('make', 'encodings'),
+    [
+        (lambda: NodeFormer(5, 8, 3, num_layers=1), {}),
+        (lambda: GraphTransformer(5, 8, 3, num_layers=1, **POSITIONED), {'pe': torch.ones(N, 5)}),
+    ],
+    ids=['nodeformer', 'positions'],
+)
+def test_a_memory_of_other_random_features_is_refused(make, encodings, tmp_path):
+    """The features of queries and keys had nothing to do with each other."""
+    data, model = graph().update(encodings), make().eval()
+    memory = memory_of(model, data)
+    states = memory.without(torch.arange(N))
+    expected = model(data.x, data.edge_index, states=states, **encodings)
+    rounded = copy.deepcopy(model).bfloat16().float()
+    rounded(data.x, data.edge_index, states=states, **encodings)
+    memory.save(tmp_path / 'memory')
+    other = make().eval()
+    loaded = AttentionMemory.load(tmp_path / 'memory', other).without(torch.arange(N))
+    message = r"'states' must be of keys with the random features of the layer .*'feature_map\.pro"
+    with pytest.raises(ValueError, match=message):
+        other(data.x, data.edge_index, states=loaded, **encodings)
+    other.load_state_dict(model.state_dict())
+    out = other(data.x, data.edge_index, states=loaded, **encodings)
+    torch.testing.assert_close(out, expected)
+    for module in model.modules():
+        if isinstance(module, FeatureMap):
+            module.redraw_projection()
+    with pytest.raises(ValueError, match=message):
+        model(data.x, data.edge_index, states=states, **encodings)
 
 
 def test_a_memory_in_place_of_its_states_is_refused():

@@ -80,6 +80,7 @@ class AttentionState:
 
     num_left_out: int | None = None  # set by AttentionMemory.without
     has_noise: bool | None = None  # set by layers with a feature map and AttentionMemory
+    projection: Tensor | None = None  # the random vectors [M, C] of the keys, set by the same
 
     def __init__(
         self,
@@ -510,6 +511,7 @@ class AttentionState:
         :class:`~torch_geometric_lgt.nn.AttentionMemory` noted about them."""
         state = self._replace(**changes)
         state.num_left_out, state.has_noise = self.num_left_out, self.has_noise
+        state.projection = self.projection
         return state
 
     def __repr__(self) -> str:

@@ -1,10 +1,14 @@
-# A state holds the sums over all keys of each graph.
+# M features, C channels of a key. A state holds the sums over all keys of each graph.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
 
 from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.functional.tracing import is_watched, may_read_values
 
 if TYPE_CHECKING:
     from torch_geometric_lgt.functional.attention.state import AttentionState
@@ -52,6 +56,24 @@ def check_mode(
         raise ValueError(
             f"'{name}' must be {of}built in {read}, the mode of the layer (got one of {built}): "
             f'noise and temperature of the keys differ{fix}'
+        )
+
+
+def check_projection(
+    name: str, state: 'AttentionState', projection: Tensor | None, fix: str = ''
+) -> None:
+    r"""Raises a ValueError, which calls the states by :obj:`name` and ends in :obj:`fix`, if the
+    keys of :obj:`state` have other random vectors than the :obj:`projection` ``[M, C]`` of the
+    layer. The vectors may be rounded to half precision."""
+    other = state.projection
+    if other is None or projection is None or other.shape != projection.shape:
+        return
+    if is_watched() or projection.is_meta or not may_read_values(projection):
+        return
+    if not torch.allclose(other.to(projection), projection, rtol=0.01, atol=0.01):
+        raise ValueError(
+            f"'{name}' must be of keys with the random features of the layer (got those of another "
+            f"'feature_map.projection', from before it was drawn anew or of another model){fix}"
         )
 
 

@@ -10,12 +10,13 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.kernel import attend, folded, node_pair
 from torch_geometric_lgt.functional.attention.scores import attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state, read_state
-from torch_geometric_lgt.functional.attention.state_checks import check_mode
+from torch_geometric_lgt.functional.attention.state_checks import check_mode, check_projection
 from torch_geometric_lgt.functional.inputs import KernelInput, LinearInput, fold_head_projection
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.functional.tensor_inputs import check_constant
+from torch_geometric_lgt.functional.tracing import is_tracing
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
 from torch_geometric_lgt.nn._layers.input_checks import feature_pair
 from torch_geometric_lgt.nn._layers.kernel_options import (
@@ -83,6 +84,13 @@ class KernelLayer(AttentionLayer):
         r"""Tells whether the layer reads a feature map that estimates the kernel of a softmax."""
         phi = self._read_feature_map
         return phi is not None and phi.estimates_softmax
+
+    @property
+    def random_projection(self) -> Tensor | None:
+        r"""Returns the random vectors ``[M, C]`` of the feature map, or :obj:`None` for a map that
+        has none or must be called."""
+        phi = self._read_feature_map
+        return None if phi is None else phi.projection
 
     @property
     def _sampling(self) -> bool:
@@ -207,6 +215,8 @@ class KernelLayer(AttentionLayer):
         keys = self._keys(self._key_input(x, position), self._read_feature_map, mask, noise)
         state = build_state(keys, self._value_input(x), nodes)
         state.has_noise = noise is not None
+        if self.random_projection is not None and not is_tracing():
+            state.projection = self.random_projection.clone()  # it is drawn anew in place
         return state
 
     def _attend(
@@ -243,6 +253,7 @@ class KernelLayer(AttentionLayer):
         if state is not None:
             targets = self._targets(state, x_src, x_dst, batch, batch_size)
             check_mode('state', state, self._sampling)
+            check_projection('state', state, self.random_projection)
             return read_state(state, queries, targets).to(x_dst.dtype)
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)

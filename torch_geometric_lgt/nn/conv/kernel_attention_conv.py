@@ -245,7 +245,8 @@ class KernelAttentionConv(KernelLayer):
                 has another type.
             ValueError: If a shape, dtype or device does not fit the layer. If :obj:`state` was
                 built in training and the layer is in evaluation, or the other way round, and the
-                layer has :obj:`num_gumbel_samples`. If :obj:`relational_order` is positive and
+                layer has :obj:`num_gumbel_samples`. If the keys in :obj:`state` have another random
+                projection than the layer. If :obj:`relational_order` is positive and
                 edges are missing, or their list does not have :obj:`relational_order` entries. If
                 edges have weights, or :obj:`degree` is given with ``relational_input='value'``, and
                 :obj:`relational_order` is above 1. If :obj:`edge_weight` is given without a

@@ -219,6 +219,10 @@ class PositionedAttention(Module):
     def num_gumbel_samples(self) -> int:
         return getattr(self.conv, 'num_gumbel_samples', 0)
 
+    @property
+    def random_projection(self) -> Tensor | None:
+        return getattr(self.conv, 'random_projection', None)
+
     def key_noise(self, x: Tensor) -> Tensor | None:
         return self.conv.key_noise(self._split(x)[0])
 

@@ -11,6 +11,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.state_checks import (
     check_mergeable,
     check_mode,
+    check_projection,
     check_states,
 )
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
@@ -53,6 +54,9 @@ def check_context(context: GraphContext, num_nodes: int, attentions: Sequence[An
             draws_noise = attention.training and getattr(attention, 'num_gumbel_samples', 0) > 0
             fix = '; call attention_memory again in this mode'
             check_mode('states', state, draws_noise, 'of a memory that was ', fix)
+            projection = getattr(attention, 'random_projection', None)
+            fix = '; call attention_memory again, or load the parameters of its model'
+            check_projection('states', state, projection, fix)
     if group is not None and context.batch is not None and context.batch_size is None:
         raise ValueError(
             "'batch_size' must be given with 'batch' and 'process_group': each process has a "

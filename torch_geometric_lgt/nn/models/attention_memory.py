@@ -35,8 +35,9 @@ class AttentionMemory:
     The earlier keys :math:`\mathbf{k}_j^{\mathrm{old}}`, computed from the stored inputs, are
     constants. The present keys :math:`\mathbf{k}_j` have gradients. Until a parameter changes,
     :math:`\mathbf{S}` is the state of the whole graph. Afterwards the keys outside the batch belong
-    to the old parameters: build the memory again every few steps. Building it takes one pass over
-    the graph for each layer.
+    to the old parameters: build the memory again every few steps, and after each
+    :meth:`FeatureMap.redraw_projection`, for keys of other random features are refused. Building it
+    takes one pass over the graph for each layer.
 
     For scores of edges (``level='edge'``) sample one hop more than the model has layers of message
     passing. Then the scores of the edges into seed nodes are valid,
@@ -104,9 +105,10 @@ class AttentionMemory:
         return memory
 
     def _marked(self, states: list[AttentionState]) -> list[AttentionState]:
-        r"""Notes in each state whether its keys have noise."""
-        for state, noise in zip(states, self._noise, strict=False):
+        r"""Notes in each state whether its keys have noise, and their random vectors."""
+        for state, noise, conv in zip(states, self._noise, self.convs, strict=False):
             state.has_noise = noise is not None
+            state.projection = getattr(conv, 'random_projection', None)
         return states
 
     def without(self, nodes: Tensor) -> list[AttentionState]:
