@@ -837,6 +837,21 @@ def test_half_precision_in_parts(make, tmp_path):
     assert torch.equal(model.inference(loader(data), tmp_path), actual)  # from the file
 
 
+@pytest.mark.parametrize(('dtype', 'enabled'), [(torch.float16, True), (torch.bfloat16, False)])
+def test_folders_tell_autocast_apart(dtype, enabled, tmp_path):
+    """Scores that were rounded under autocast were read later as those of full precision."""
+    data, model = graph(), SGFormer(5, 8, 3)
+    data.x = data.x.float()
+    with torch.autocast('cpu', torch.bfloat16):
+        rounded = model.inference(loader(data), tmp_path)
+        assert torch.equal(model.inference(loader(data), tmp_path), rounded)
+    with (
+        torch.autocast('cpu', dtype, enabled),
+        pytest.raises(ValueError, match='of a run with other parameters, settings or data'),
+    ):
+        model.inference(loader(data), tmp_path)
+
+
 class Quantized(torch.nn.Linear):
     def get_extra_state(self):
         return {'zero_point': 0}

@@ -53,11 +53,11 @@ class StreamedModel(Module):
                 :obj:`input_nodes` are not.
             folder (str or Path, optional): A folder for the outputs of all layers. In the end it
                 has the file of the scores only, which the returned tensor memory-maps. An
-                interrupted run with the same model and data resumes there. After more training give
-                another folder, or delete this one: scores are not overwritten. Do so as well after
-                a change of what is not compared, which are lists, dictionaries and tensors outside
-                the state dict, and functions that modules of your own read from other files.
-                (default: :obj:`None`, in memory)
+                interrupted run with the same model and data, under the same autocast, resumes
+                there. After more training give another folder, or delete this one: scores are not
+                overwritten. Do so as well after a change of what is not compared, which are lists,
+                dictionaries and tensors outside the state dict, and functions that modules of your
+                own read from other files. (default: :obj:`None`, in memory)
             progress_bar (bool, optional): If :obj:`True`, shows progress. (default: :obj:`False`)
 
         Returns:

@@ -74,7 +74,7 @@ class Stream:
             ``num_neighbors=[-1]``; its batch size is the number of nodes in a part.
         folder (str or Path, optional): The folder of the files. (default: :obj:`None`, in memory)
         model (torch.nn.Module): The model that computes the arrays. A run resumes only with the
-            same parameters and settings.
+            same parameters and settings, under the same autocast.
         progress_bar (bool): If :obj:`True`, shows a progress bar for each array.
         resume (bool): If :obj:`False`, arrays of an earlier run are computed again.
 
@@ -112,6 +112,8 @@ class Stream:
         if folder is not None:
             stores = loader.data if isinstance(loader.data, tuple) else (loader.data,)
             identity = (VERSION, self.num_nodes, model_key(model), *map(graph_key, stores))
+            if torch.is_autocast_enabled(self.device.type):
+                identity = (*identity, torch.get_autocast_dtype(self.device.type))
             key = hashlib.sha256(repr(identity).encode()).hexdigest()
         self.workspace = Workspace(folder, key, self.num_nodes, resume)
 
