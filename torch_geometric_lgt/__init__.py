@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from torch_geometric_lgt import transforms as transforms
     from torch_geometric_lgt import visualization as visualization
 
-__version__ = '0.1.0'
+__version__ = '0.2.0.dev0'
 SUBMODULES = (
     'convert',
     'data',

@@ -18,7 +18,7 @@ from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CHUNK_ELEMENTS = 1 << 24
 DTYPES = {
     torch.float64: 'F64',

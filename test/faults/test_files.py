@@ -235,8 +235,8 @@ def test_damaged_and_old_files(tmp_path, constants):
         with pytest.raises(ValueError, match='write it again'):
             AttentionState.load(path)
     path.write_bytes(state)
-    constants(file_version=2)
-    with pytest.raises(ValueError, match="of version '2'"):
+    constants(file_version=3)
+    with pytest.raises(ValueError, match="of version '3'"):
         AttentionState.load(path)
     with pytest.warns(UserWarning, match='is built again'):
         transform(graph())
