@@ -201,12 +201,29 @@ def test_a_state_of_the_other_mode_is_refused(is_training, samples):
 
 @pytest.mark.parametrize('feature_map', ['simplex', 'fourier'])
 def test_a_state_of_other_random_features_is_refused(feature_map):
-    """Also one that was moved. Its features had nothing to do with those of the queries."""
+    """Also one of parts, or one that was moved. Its features had nothing to do with those of the
+    queries."""
     conv, x = KernelAttentionConv(4, 8, feature_map=feature_map), torch.randn(5, 4)
-    state = conv.attention_state(x).detach().to(torch.float32)
+    first, second = (conv.attention_state(part) for part in (x[:2], x[2:]))
+    state = first.merge(second).detach().to(torch.float32)
     torch.testing.assert_close(conv(x, state=state), conv(x))
     conv.feature_map.redraw_projection()
     with pytest.raises(ValueError, match=r"^'state' must be of keys with the random features of t"):
+        conv(x, state=state)
+
+
+def test_a_state_of_random_features_of_other_channels_is_refused():
+    narrow, wide = (KernelAttentionConv(4, 8, key_channels=n, num_features=6) for n in (4, 6))
+    x = torch.randn(5, 4)
+    with pytest.raises(ValueError, match=r"^'state' must be of keys with the random features of t"):
+        wide(x, state=narrow.attention_state(x))
+
+
+def test_a_state_without_values_is_refused():
+    """The error was one of PyTorch, about a copy of the random features."""
+    conv, x = KernelAttentionConv(4, 8), torch.randn(5, 4)
+    state = copy.deepcopy(conv).to('meta').attention_state(x.to('meta'))
+    with pytest.raises(ValueError, match=r"^'state' must be of torch.float32 on cpu .* on meta"):
         conv(x, state=state)
 
 

@@ -502,16 +502,18 @@ class AttentionState:
         return self.sums * (self.maximum - maximum).exp().unsqueeze(-1)
 
     def _replace(self, **changes: Tensor) -> 'AttentionState':
-        r"""Returns a state with other tensors for the attributes named in :obj:`changes`."""
+        r"""Returns a state with other tensors for the attributes named in :obj:`changes`, of keys
+        with the same random vectors."""
         tensors = {name: getattr(self, name) for name in TENSORS} | changes
-        return AttentionState(**tensors, rank=self.rank, samples=self.samples)
+        state = AttentionState(**tensors, rank=self.rank, samples=self.samples)
+        state.projection = self.projection
+        return state
 
     def _marked(self, **changes: Tensor) -> 'AttentionState':
         r"""Returns the result of :meth:`_replace` for the same nodes, with what a layer or an
         :class:`~torch_geometric_lgt.nn.AttentionMemory` noted about them."""
         state = self._replace(**changes)
         state.num_left_out, state.has_noise = self.num_left_out, self.has_noise
-        state.projection = self.projection
         return state
 
     def __repr__(self) -> str:

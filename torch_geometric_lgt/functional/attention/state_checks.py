@@ -66,11 +66,13 @@ def check_projection(
     keys of :obj:`state` have other random vectors than the :obj:`projection` ``[M, C]`` of the
     layer. The vectors may be rounded to half precision."""
     other = state.projection
-    if other is None or projection is None or other.shape != projection.shape:
+    if other is None or projection is None or len(other) != len(projection):
         return
-    if is_watched() or projection.is_meta or not may_read_values(projection):
+    if is_watched() or other.is_meta or projection.is_meta or not may_read_values(projection):
         return
-    if not torch.allclose(other.to(projection), projection, rtol=0.01, atol=0.01):
+    if other.shape != projection.shape or not torch.allclose(
+        other.to(projection), projection, rtol=0.01, atol=0.01
+    ):
         raise ValueError(
             f"'{name}' must be of keys with the random features of the layer (got those of another "
             f"'feature_map.projection', from before it was drawn anew or of another model){fix}"
