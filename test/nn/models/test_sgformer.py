@@ -420,12 +420,29 @@ def test_networks_without_weights_of_edges_do_not_get_them_as_batch_vector():
         model(x, EDGES, edge_weight=torch.zeros(6))
 
 
-@pytest.mark.parametrize('layer', [GATConv, SuperGATConv, FiLMConv])
+class WithoutWeights(torch.nn.Identity):
+    def forward(self, x, edge_index):
+        return x
+
+
+@pytest.mark.parametrize('layer', [GATConv, SuperGATConv, FiLMConv, WithoutWeights])
 def test_networks_with_another_third_argument_do_not_get_weights_of_edges(layer):
     """GATConv got them as features of edges, which it dropped."""
     model, x = SGFormer(6, 8, 3, gnn=layer(8, 8)).eval(), torch.randn(8, 6)
     with pytest.raises(ValueError, match=r"weights of edges .* 'edge_weight' \(got .*takes none"):
         model(x, EDGES, edge_weight=torch.ones(6))
+
+
+class Open(torch.nn.Module):
+    def forward(self, x, edge_index, *args):
+        (weight,) = args
+        return x * weight.sum()
+
+
+def test_networks_with_any_arguments_get_weights_of_edges():
+    model, x = SGFormer(6, 8, 3, gnn=Open()).eval(), torch.randn(8, 6)
+    first, second = (model(x, EDGES, edge_weight=torch.full((6,), w)) for w in (1.0, 2.0))
+    assert not torch.equal(first, second)
 
 
 def test_the_default_network_reads_the_in_degrees_of_a_pair():

@@ -72,9 +72,10 @@ def local_edges(
 
 def takes_weights(gnn: Any) -> bool:
     r"""Tells whether the third argument of the network :obj:`gnn`, by its name, is for weights of
-    edges."""
-    third = [*forward_arguments(gnn)][2:3]
-    is_weight = all('weight' in name for name in third)  # also of a module that takes ``*args``
+    edges. One of ``*args`` may be."""
+    arguments = [*forward_arguments(gnn).values()][:3]
+    is_open = any(each.kind is each.VAR_POSITIONAL for each in arguments)
+    is_weight = is_open or any('weight' in each.name for each in arguments[2:])
     return is_weight and getattr(gnn, 'supports_edge_weight', True)
 
 
