@@ -7,7 +7,7 @@ from gradients import assert_same_gradients, leaves_of
 from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.typing import WITH_TORCH_SPARSE
 
-from torch_geometric_lgt.functional import kernel_attention, sorted_edges
+from torch_geometric_lgt.functional import AttentionState, kernel_attention, sorted_edges
 from torch_geometric_lgt.nn import KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.testing._saved import SavedStorages
@@ -200,12 +200,14 @@ def test_a_state_of_the_other_mode_is_refused(is_training, samples):
 
 
 @pytest.mark.parametrize('feature_map', ['simplex', 'fourier'])
-def test_a_state_of_other_random_features_is_refused(feature_map):
-    """Also one of parts, or one that was moved. Its features had nothing to do with those of the
+def test_a_state_of_other_random_features_is_refused(feature_map, tmp_path):
+    """Also one of parts, moved or from a file. Its features had nothing to do with those of the
     queries."""
     conv, x = KernelAttentionConv(4, 8, feature_map=feature_map), torch.randn(5, 4)
     first, second = (conv.attention_state(part) for part in (x[:2], x[2:]))
     state = first.merge(second).detach().to(torch.float32)
+    state.save(tmp_path / 'state')
+    state = AttentionState.load(tmp_path / 'state')
     torch.testing.assert_close(conv(x, state=state), conv(x))
     conv.feature_map.redraw_projection()
     with pytest.raises(ValueError, match=r"^'state' must be of keys with the random features of t"):

@@ -410,7 +410,8 @@ class AttentionState:
         return self._marked(sums=sums, maximum=maximum, count=count, **squares)
 
     def state_dict(self) -> dict[str, Tensor]:
-        r"""Returns all attributes as tensors by name, for any checkpoint format.
+        r"""Returns all attributes as tensors by name, for any checkpoint format. The state of a
+        layer with random features also has their random vectors, :obj:`projection`.
         :meth:`from_state_dict` makes the state again.
 
         Example:
@@ -422,7 +423,8 @@ class AttentionState:
         """
         numbers = {'rank': self.rank, 'samples': self.samples}
         whole = {name: torch.tensor(number, device='cpu') for name, number in numbers.items()}
-        return {name: getattr(self, name) for name in TENSORS} | whole
+        noted = {} if self.projection is None else {'projection': self.projection}
+        return {name: getattr(self, name) for name in TENSORS} | whole | noted
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> 'AttentionState':
@@ -442,11 +444,13 @@ class AttentionState:
         missing = {*TENSORS, 'rank', 'samples'} - set(state)
         if missing:
             raise ValueError(f"'state' lacks {sorted(missing)}; pass what 'state_dict' returned")
-        return cls(
+        made = cls(
             **{name: state[name] for name in TENSORS},
             rank=int(state['rank']),
             samples=int(state['samples']),
         )
+        made.projection = state.get('projection')
+        return made
 
     def save(self, path: str | os.PathLike[str]) -> None:
         r"""Writes the state to a safetensors file with the version of the format and a checksum,

@@ -34,7 +34,8 @@ def write_memory(
     tensors = {'settings': torch.tensor(list(settings), dtype=torch.uint8, device='cpu')}
     for index, (conv, x, draws, state) in enumerate(zip(convs, inputs, noise, states, strict=True)):
         layer = {f'conv.{name}': value for name, value in conv.state_dict().items()}
-        layer |= {f'state.{name}': value for name, value in state.state_dict().items()}
+        sums = state.state_dict()  # the layer has the random vectors of a state, too
+        layer |= {f'state.{name}': sums[name] for name in STATE}
         layer |= {'input': x} if draws is None else {'input': x, 'noise': draws}
         tensors |= {f'{index}.{name}': value for name, value in layer.items()}
     write_tensors(path, tensors, KIND)
@@ -123,7 +124,9 @@ def _check_settings(settings: Tensor, convs: ModuleList, path: str | os.PathLike
 def _check_state(state: dict[str, Tensor], empty: AttentionState) -> None:
     r"""Raises a ValueError unless the tensors of a :obj:`state` have the dtypes, shapes, rank and
     samples of the state that the layer builds of no node."""
-    for name, tensor in empty.state_dict().items():
+    expected_state = empty.state_dict()
+    for name in STATE:
+        tensor = expected_state[name]
         expected = tensor.dtype, tuple(tensor.shape)
         actual = state[name].dtype, tuple(state[name].shape)
         if expected != actual or (name in ('rank', 'samples') and int(state[name]) != int(tensor)):
