@@ -633,6 +633,23 @@ def test_marks_between_ids_of_text_files_are_refused(tmp_path, mark):
         InteractionDataset(root, 'mine')
 
 
+def test_tables_in_text_files_are_refused(tmp_path):
+    """Ratings and times, as in the file u.data of MovieLens, were items."""
+    rows = '196\t242\t3\t881250949\n186\t302\t3\t891717742\n\n196\t377\t1\t878887116\n'
+    root = write(tmp_path / 'mine', raw_txt=rows)
+    with pytest.raises(ValueError, match=r"raw.txt' must have all items .* \(got 4 words in each"):
+        InteractionDataset(root, 'mine')
+
+
+@pytest.mark.parametrize(
+    ('content', 'num_pairs'),
+    [('1 5\n2 5\n1 6\n', 3), ('1 5 6\n2 5 6\n', 4), ('1 5 6\n2 7 8\n1 9\n', 5)],
+)
+def test_lines_of_pairs_or_of_users_are_no_table(tmp_path, content, num_pairs):
+    dataset = InteractionDataset(write(tmp_path / 'mine', raw_txt=content), 'mine')
+    assert sum(map(len, pairs(dataset))) == num_pairs
+
+
 @pytest.mark.parametrize('name', ['val.csv', 'valid.tsv', 'Validation.txt', 'raw/dev.csv'])
 @pytest.mark.parametrize('split', [None, 'ratio'])
 def test_validation_files_of_other_names_are_refused(tmp_path, name, split):

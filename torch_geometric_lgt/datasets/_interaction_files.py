@@ -96,7 +96,8 @@ def read(path: Path, columns: Sequence[str]) -> Interactions:
         ValueError: If the file is damaged, a column is missing or repeated, or an id is empty. If a
             floating-point id is NaN, infinite or no whole number. If a row of a csv file has
             another number of fields than its header, or repeats the header. If a text file has a
-            header above whole numbers, has commas between its ids, or should have times.
+            header above whole numbers, has commas between its ids, has the rows of a table, or
+            should have times.
         ImportError: If the file is a parquet file and pyarrow is not installed.
     """
     if path.suffix == '.parquet':
@@ -122,6 +123,7 @@ def read(path: Path, columns: Sequence[str]) -> Interactions:
         raise ValueError(f'{str(path)!r} is damaged ({error}); fetch or write it again') from error
     if not is_csv:
         _check_text(users, items, path)
+        _check_no_table(users, np.array(lines), path)
     interactions = Interactions(users.ids(path), items.ids(path))
     if len(columns) == 2:
         return interactions
@@ -158,6 +160,24 @@ def _check_text(users: Column, items: Column, path: Path) -> None:
             f'{str(path)!r} must have no header (got the line '
             f'{" ".join([user_names[0], *titles])!r}); remove it where the '
             "other lines are 'user item item ..', else write a csv file"
+        )
+
+
+def _check_no_table(users: Column, lines: np.ndarray, path: Path) -> None:
+    r"""Checks that a text file is no table of users, items and other columns, which would be read
+    as items. :obj:`lines` ``[E]`` has the line of each interaction.
+
+    Raises:
+        ValueError: If users are repeated, and all lines have the same number of items, at least
+            two.
+    """
+    starts = np.flatnonzero(np.diff(lines, prepend=0))
+    sizes = np.diff(starts, append=lines.size)
+    if starts.size > len(users.numbers) and sizes[0] > 1 and (sizes == sizes[0]).all():
+        raise ValueError(
+            f'{str(path)!r} must have all items of a user in one line, or one item in each line '
+            f'(got {sizes[0] + 1} words in each line and several lines of a user, as in a table '
+            'with ratings or times); write a table as csv with a header'
         )
 
 

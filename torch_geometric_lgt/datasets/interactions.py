@@ -78,9 +78,10 @@ class InteractionDataset(InMemoryDataset):
 
     Raises:
         ValueError: If an argument or a file is not as described, or a part has several files. If
-            the validation file has another name, such as ``val.csv``, or a text file a header. If a
-            pair is in two parts of the files' split, or two ids differ only by white space around
-            them.
+            the validation file has another name, such as ``val.csv``. If a text file has a header,
+            or is a table with further columns: users are repeated, and all lines have the same
+            number of words, at least three. If a pair is in two parts of the files' split, or two
+            ids differ only by white space around them.
         FileNotFoundError: If the files are missing and :obj:`name` has no public source.
         RuntimeError: If a download fails.
 
