@@ -480,6 +480,40 @@ def test_item_ids_from_0_are_refused_where_there_are_more_items_than_users():
     assert model.recommend(nodes[:, :2]).shape == (3, 1)  # items whose ids are below 9
 
 
+def test_pairs_whose_items_have_ids_from_0_are_refused_in_training():
+    """The pairs were users, without an error where there are more items than users."""
+    model = MGFormer(3, 9, 4, degree=torch.ones(12, dtype=torch.long))
+    pairs = torch.tensor([[0, 0, 1, 2], [1, 5, 8, 7]])
+    message = r"'edge_label_index' must join .* begin at 3 \(got \[(0, 1|1, 0)\] and ids up to 8\)"
+    for labels in (pairs, pairs.flip(0)):
+        with pytest.raises(ValueError, match=message):
+            model(None, labels)
+    nodes = pairs + torch.tensor([[0], [3]])
+    negative = torch.tensor([[0, 4], [1, 2]])  # random nodes
+    for labels in (nodes, nodes[:, :2], torch.cat([nodes[:, :2], negative], 1)):
+        assert model(None, labels).shape == (labels.size(1),)
+    assert model.eval()(None, pairs).shape == (4,)
+
+
+@pytest.mark.parametrize('mask', ['degree', 'adjacency'])
+def test_edges_that_an_embedding_reads_join_users_and_items(mask):
+    """Embeddings had the degrees or the neighbours of other nodes."""
+    model = MGFormer(3, 9, 4, mask=mask)
+    edges = torch.tensor([[0, 0, 1, 2], [1, 5, 8, 7]])
+    nodes = edges + torch.tensor([[0], [3]])
+    message = r"'edge_index' must join .* begin at 3 \(got \[0, 1\] and ids up to 8\)"
+    for call in (
+        lambda: model.get_embedding(edges),
+        lambda: model.get_embedding(edges, [4]),
+        lambda: model(edges, nodes),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert model.get_embedding(nodes).shape == (12, 4)
+    known = MGFormer(3, 9, 4, degree=torch.ones(12, dtype=torch.long))
+    assert known.get_embedding(edges).shape == (12, 4)  # which reads no edges
+
+
 def test_heads_and_encodings_that_do_not_fit():
     encoding = torch.ones(5, 3)
     for options, message in (

@@ -9,6 +9,7 @@ from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import edges_into
 from torch_geometric_lgt.nn._layers.input_checks import check_devices
 from torch_geometric_lgt.nn._layers.linear_parts import reference
+from torch_geometric_lgt.nn.models._recommender import check_item_ids
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def neighbor_embedding(
     device = reference(model.embedding).device
     check_devices(device, edge_index=edge_index, edge_weight=edge_weight)
     edges = weighted_edges(edge_index, model.num_nodes, model.num_nodes, edge_weight)
+    check_item_ids(edges[0], model.num_users, model.num_nodes)
     layers: Any = model.layers
     if nodes is not None and not any(layer.neighbor_sum.explain for layer in layers):
         return _rows_of(model, model.num_layers, nodes, *edges)

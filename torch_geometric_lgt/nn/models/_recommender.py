@@ -104,15 +104,15 @@ class Recommender(Module):
 
         Raises:
             ValueError: If there are neither edges nor pairs, an id is none of the graph, or in
-                training no pair has an item.
+                training the ids of items in the pairs begin at 0.
         """
         argument = 'edge_index' if edge_label_index is None else 'edge_label_index'
         pairs = edge_index if edge_label_index is None else edge_label_index
         if pairs is None:
             raise ValueError("'edge_label_index' must be given without 'edge_index' (got neither)")
         edge_label_index = self._pairs(pairs, argument)
-        if self.training and may_read_values():
-            self._check_items(edge_label_index, argument)
+        if self.training:
+            check_item_ids(edge_label_index, self.num_users, self.num_nodes, argument)
         if torch.compiler.is_compiling():  # when the number of distinct nodes must be known
             source, target = self.get_embedding(edge_index, edge_weight=edge_weight)[
                 edge_label_index
@@ -195,7 +195,7 @@ class Recommender(Module):
         check_edge_index(edge_index, "; give users as 'src_index'")
         pairs = None if edge_index is None else self._pairs(edge_index)
         if pairs is not None:
-            self._check_items(pairs)
+            check_item_ids(pairs, self.num_users, self.num_nodes)
         users, items = self._users_and_items(src_index, dst_index)
         check_whole('k', k, 0)
         if k > items.numel():
@@ -280,24 +280,9 @@ class Recommender(Module):
                 "'edge_index' be given (got neither)"
             )
         check_devices(reference(self.embedding).device, edge_index=edge_index)
-        return degrees(edge_list(edge_index, self.num_nodes, self.num_nodes), self.num_nodes)
-
-    def _check_items(self, pairs: Tensor, argument: str = 'edge_index') -> None:
-        r"""Raises a ValueError if the ids of items in :obj:`pairs` ``[2, P]`` begin at 0: no pair
-        has an item, or an edge joins two users and all ids fit the numbers of users and items."""
-        if pairs.numel() == 0:
-            return
-        largest, num_ids = int(pairs.max()), self.num_users
-        got = f'ids up to {largest}'
-        joins_users = (pairs < self.num_users).all(0)
-        if argument == 'edge_index' and bool(joins_users.any()):
-            num_ids = max(num_ids, self.num_nodes - self.num_users)
-            got = f'{pairs[:, joins_users][:, 0].tolist()} and {got}'
-        if largest < num_ids:
-            raise ValueError(
-                f'{argument!r} must join users and items, whose ids begin at {self.num_users} (got '
-                f'{got}); add the number of users to the ids of items'
-            )
+        edges = edge_list(edge_index, self.num_nodes, self.num_nodes)
+        check_item_ids(edges, self.num_users, self.num_nodes)
+        return degrees(edges, self.num_nodes)
 
     def _history(self, exclude: Adj | None, users: Tensor, items: Tensor, k: int) -> History:
         r"""Collects for each user the partners to exclude from :obj:`items`, as positions in
@@ -413,6 +398,34 @@ class Recommender(Module):
         that names the :obj:`argument` is raised if they do not fit the nodes or the device."""
         check_devices(reference(self.embedding).device, **{argument: pairs})
         return weighted_edges(pairs, self.num_nodes, self.num_nodes, argument=argument)[0]
+
+
+def check_item_ids(
+    pairs: Tensor, num_users: int, num_nodes: int, argument: str = 'edge_index'
+) -> None:
+    r"""Checks that the ids of items in :obj:`pairs` ``[2, P]`` begin at :obj:`num_users`, not at 0.
+    Code that is compiled or captured is not checked.
+
+    Raises:
+        ValueError: If no pair has an item, or a pair joins two users and all ids fit the numbers of
+            users and items. The latter counts for edges, and for other pairs if all begin or all
+            end at users: random negative pairs of a graph may join two users, too.
+    """
+    if pairs.numel() == 0 or not may_read_values(pairs):
+        return
+    largest, num_ids = int(pairs.max()), num_users
+    got = f'ids up to {largest}'
+    is_user = pairs < num_users
+    joins_users = is_user.all(0)
+    shows_slip = argument == 'edge_index' or bool(is_user.all(1).any())
+    if shows_slip and bool(joins_users.any()):
+        num_ids = max(num_users, num_nodes - num_users)
+        got = f'{pairs[:, joins_users][:, 0].tolist()} and {got}'
+    if largest < num_ids:
+        raise ValueError(
+            f'{argument!r} must join users and items, whose ids begin at {num_users} (got {got}); '
+            'add the number of users to the ids of items'
+        )
 
 
 def _check_finite(out: Tensor, nodes: Tensor) -> None:

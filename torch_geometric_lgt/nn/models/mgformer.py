@@ -275,7 +275,8 @@ class MGFormer(Recommender):
             ValueError: If :obj:`nodes` contains neither ids nor one bool per node. If
                 :obj:`edge_weight` is given with another mask than :obj:`"adjacency"`, or
                 :obj:`states` with the mask :obj:`"adjacency"`. If :obj:`states` does not have one
-                state for each layer, or :obj:`edge_index` is missing where it is needed.
+                state for each layer, or :obj:`edge_index` is missing where it is needed, or joins
+                no users and items there because the ids of items begin at 0.
         """
         check_edge_index(edge_index, "; give nodes as 'nodes'")
         nodes = None if nodes is None else self._ids(nodes, 'nodes')
