@@ -58,7 +58,8 @@ def format_default(action: argparse.Action) -> str:
 class Parser(argparse.ArgumentParser):
     r"""Parses the options of a script, each in one of the :obj:`groups`. The help starts with the
     first line of the text. A wrong option or name ends the script with one line, which suggests
-    the nearest one."""
+    the nearest one. So does an option of several values that is given twice: :mod:`argparse` would
+    drop the first values."""
 
     def __init__(self, text: str | None) -> None:
         self.summary, _, rest = (text or '').partition('\n')
@@ -69,11 +70,13 @@ class Parser(argparse.ArgumentParser):
             formatter_class=HelpFormatter,
         )
         self.groups = {title: self.add_argument_group(title) for title in GROUPS}
+        self.given: set[str] = set()
 
     def format_help(self) -> str:
         return f'{self.summary}\n\n{super().format_help()}'
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self.given.clear()
         known, rest = self.parse_known_args(args, namespace)
         if rest:
             name = rest[0].partition('=')[0]
@@ -87,6 +90,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f'{self.prog}: error: {message}\n')
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        if action.dest in self.given:
+            raise argparse.ArgumentError(action, 'give it once, with all of its values')
+        if action.nargs == '+':
+            self.given.add(action.dest)
+        return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -211,6 +211,21 @@ def test_a_device_is_one_of_this_machine(monkeypatch):
             device(name)
 
 
+def test_options_of_several_values_are_given_once(capsys):
+    """The first values were dropped: --set lr=0.1 --set options.norm=row kept the default lr."""
+    parser = Parser('Does a thing.')
+    parser.add_argument('--seeds', nargs='+', type=int)
+    parser.add_argument('--size', type=int)
+    for line in ('--seeds 1 --seeds 2', '--seed 1 --size 3 --seeds=2'):
+        with pytest.raises(SystemExit):
+            parser.parse_args(line.split())
+        error = capsys.readouterr().err
+        assert error.endswith('argument --seeds: give it once, with all of its values\n')
+    for _ in range(2):  # a parser may be used again
+        args = parser.parse_args(['--seeds', '1', '2', '--size', '1', '--size', '3'])
+        assert (args.seeds, args.size) == ([1, 2], 3)
+
+
 def test_the_help_lists_names_and_defaults(monkeypatch):
     monkeypatch.setenv('COLUMNS', '80')
     parser = Parser('Does a thing.\n\npython it\n')
