@@ -142,7 +142,7 @@ def write_result(
         path.parent.mkdir(parents=True, exist_ok=True)
         # Another process may add its seeds to the same result.
         with FileLock(path.parent / '.lock'):
-            if data is not None and seeds and path.exists():
+            if path.exists():
                 record = accumulated(record, read_result(path), path)
             write_file(path, (json.dumps(record, indent=2) + '\n').encode(), 'results')
     return path
@@ -156,11 +156,10 @@ def versions() -> dict[str, str]:
 
 
 def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> dict[str, Any]:
-    r"""Adds the seeds that only the earlier result has. An earlier result of other settings,
-    data or code is replaced with a message."""
-    rest = sorted(set(earlier['seeds']) - set(record['seeds']))
-    if not rest:
-        return record
+    r"""Adds the seeds that only the earlier result has, which a measurement, without data, leaves
+    out. An earlier result of other settings, data or code is replaced with a message."""
+    has_seeds = record['data'] is not None and record['seeds']
+    rest = sorted(set(earlier['seeds']) - set(record['seeds'])) if has_seeds else []
     differing = [name for name in SAME if earlier.get(name) != record[name]]
     code = 'torch-geometric-lgt'
     differing += (
@@ -168,10 +167,9 @@ def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> 
     )
     differing += ['metrics'] if earlier['metrics'].keys() != record['metrics'].keys() else []
     if differing:
-        say(
-            f'{path}: replaces a result that differs in {", ".join(differing)}; its seeds {rest} '
-            'are gone'
-        )
+        gone = f'; its seeds {rest} are gone' if rest else ''
+        say(f'{path}: replaces a result that differs in {", ".join(differing)}{gone}')
+    if differing or not rest:
         return record
     metrics = {}
     for name, new in record['metrics'].items():

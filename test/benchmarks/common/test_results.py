@@ -71,6 +71,17 @@ def test_a_result_of_something_else_is_replaced_aloud(change, named, tmp_path, c
     )
 
 
+@pytest.mark.parametrize('data', ['digest', None])
+def test_a_result_of_other_settings_and_the_same_seeds_is_replaced_aloud(data, tmp_path, capsys):
+    """Nothing said that the values of the same variant were now those of other settings."""
+    write(tmp_path, [0, 1], [0.5, 0.25], data)
+    write(tmp_path, [0, 1], [0.5, 0.75], data)
+    assert capsys.readouterr().err == ''
+    assert write(tmp_path, [0, 1, 2], [0.75, 1.0, 0.5], data, lr=0.2)['seeds'] == [0, 1, 2]
+    path = tmp_path / 'task' / 'ours-mine.json'
+    assert capsys.readouterr().err == f'{path}: replaces a result that differs in config\n'
+
+
 def test_a_result_of_another_version_is_replaced_aloud(tmp_path, capsys):
     write(tmp_path, [0], [0.5])
     path = tmp_path / 'task' / 'ours-mine.json'
