@@ -608,7 +608,25 @@ def test_from_data():
     assert torch.equal(
         MGFormer.from_data(data, 4, encoding_scale=None).structural_encoding, encoding
     )
-    assert MGFormer.from_data(data, 4, attr_name='other').structural_encoding is None
+    assert MGFormer.from_data(data, 4, structural_encoding=None).structural_encoding is None
+    renamed = SVDEncoding(3, attr_name='pe')(data)
+    del renamed['user'].svd_pe, renamed['item'].svd_pe
+    assert MGFormer.from_data(renamed, 4).structural_encoding is None
+    assert torch.equal(
+        MGFormer.from_data(renamed, 4, attr_name='pe').structural_encoding,
+        model.structural_encoding,
+    )
+
+
+def test_a_misspelt_name_of_the_encodings_is_refused():
+    """The model had no encodings, without an error."""
+    data = HeteroData()
+    data['user'].num_nodes, data['item'].num_nodes = USERS, ITEMS
+    data['user', 'rates', 'item'].edge_index = EDGES - torch.tensor([[0], [USERS]])
+    data = SVDEncoding(3)(data)
+    message = "'attr_name' must be an attribute of both node types (got 'svd', which neither has)"
+    with pytest.raises(ValueError, match=rf"^{re.escape(message)}; did you mean 'svd_pe'\?$"):
+        MGFormer.from_data(data, 4, attr_name='svd')
 
 
 def test_from_data_with_adjacency_matrices():

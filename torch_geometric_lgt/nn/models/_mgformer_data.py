@@ -5,10 +5,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import HeteroData
 
-from torch_geometric_lgt._arguments import check_choice
+from torch_geometric_lgt._arguments import check_choice, nearest_name
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.nn._layers.input_checks import check_tensor
+
+ENCODING = 'svd_pe'  # the name that SVDEncoding gives by default
 
 
 def users_and_items(data: HeteroData, user_type: str | None) -> dict[str, int]:
@@ -55,13 +57,20 @@ def joint_encoding(data: HeteroData, names: Iterable[str], attr_name: str) -> Te
     :obj:`None` if neither has it.
 
     Raises:
-        ValueError: If only one node type has the attribute.
+        ValueError: If only one node type has the attribute. If neither has it, and it is not the
+            one that :class:`SVDEncoding` adds by default.
     """
     encodings = {name: data[name][attr_name] for name in names if attr_name in data[name]}
     if len(encodings) == 1:
         raise ValueError(
             f"'attr_name' must be an attribute of both node types, or of neither (got "
             f'{attr_name!r}, which only {next(iter(encodings))!r} has)'
+        )
+    if not encodings and attr_name != ENCODING:
+        known = {key for store in data.node_stores for key in store}
+        raise ValueError(
+            f"'attr_name' must be an attribute of both node types (got {attr_name!r}, which "
+            f'neither has){nearest_name(attr_name, known)}'
         )
     return torch.cat([*encodings.values()]) if encodings else None
 

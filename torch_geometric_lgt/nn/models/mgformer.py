@@ -27,6 +27,7 @@ from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMas
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._evaluation import evaluation
 from torch_geometric_lgt.nn.models._mgformer_data import (
+    ENCODING,
     check_node_rows,
     joint_degrees,
     joint_encoding,
@@ -190,7 +191,7 @@ class MGFormer(Recommender):
         cls,
         data: HeteroData,
         *args: Any,
-        attr_name: str = 'svd_pe',
+        attr_name: str = ENCODING,
         user_type: str | None = None,
         **kwargs: Any,
     ) -> 'MGFormer':
@@ -203,11 +204,12 @@ class MGFormer(Recommender):
         ``data.to_homogeneous()`` have the order of the node types.
 
         The numbers of users and items, the degrees, and the structural encodings (node attribute
-        :obj:`attr_name`, if there is one) are read from the data. The degree of a node is the
-        number of its distinct neighbours over all edge types in either direction. If a degree is
-        above 512, the default of :obj:`max_degree`, then :obj:`max_degree` is the largest degree
-        instead. Positional arguments begin with :obj:`embedding_dim`. All arguments go to the
-        constructor: a keyword such as ``max_degree=64`` replaces the value read from the data.
+        :obj:`attr_name`; none if the data lacks the default one) are read from the data. The degree
+        of a node is the number of its distinct neighbours over all edge types in either direction.
+        If a degree is above 512, the default of :obj:`max_degree`, then :obj:`max_degree` is the
+        largest degree instead. Positional arguments begin with :obj:`embedding_dim`. All arguments
+        go to the constructor: a keyword such as ``max_degree=64`` or ``structural_encoding=None``
+        replaces the value read from the data.
 
         A server that does not have the data calls the constructor. It needs :attr:`num_users`,
         :attr:`num_items` and :attr:`max_degree` of the trained model, the same further arguments,
@@ -218,8 +220,9 @@ class MGFormer(Recommender):
         Raises:
             ValueError: If :obj:`data` is not a HeteroData, the number of its node types is not two,
                 a type has no nodes, or there are no edges. If an edge names a node that does not
-                exist, or only one node type has the encodings. If :obj:`user_type` is no node type,
-                or is missing where the first edges do not start at the first node type.
+                exist, or only one node type has the encodings, or neither has those of another
+                name than the default. If :obj:`user_type` is no node type, or is missing where the
+                first edges do not start at the first node type.
         """
         sizes = users_and_items(data, user_type)
         encoding = joint_encoding(data, sizes, attr_name)
