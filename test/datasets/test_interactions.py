@@ -603,6 +603,7 @@ def test_text_ids_are_any_words(tmp_path, files):
         ('user item\n1 10\n1 2\n2 10\n', 'user item'),
         ('userId itemId rating\n1 10 5\n2 5 3\n', 'userId itemId rating'),
         ('user_id:token\titem_id:token\n1\t2\n', 'user_id:token item_id:token'),
+        ('# user item\n1 10\n2 10\n', '# user item'),  # as numpy.savetxt writes it
     ],
 )
 def test_headers_of_text_files_are_refused(tmp_path, content, line):

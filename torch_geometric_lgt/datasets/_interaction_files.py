@@ -16,7 +16,7 @@ from torch_geometric_lgt.datasets._interaction_times import time_order
 
 SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
 VALID = re.compile(r'(val|valid|validation|dev)\.(txt|csv|tsv|inter|dat|json|parquet)(\.gz|\.zip)?')
-HEADER = re.compile(r'(user|uid|id|user\w*|\w+_id|\w*user)(:\w+)?', re.IGNORECASE)
+HEADER = re.compile(r'([#%]|user|uid|id|user\w*|\w+_id|\w*user)(:\w+)?', re.IGNORECASE)
 
 
 class Interactions(NamedTuple):
