@@ -163,7 +163,7 @@ def test_a_search_over_changed_data(world, monkeypatch, capsys, constants):
     constants(checkpoints=world / 'checkpoints')
     monkeypatch.setitem(node_classification_settings.COMMON, 'epochs', 2)
     trials = []
-    for number, told in ((0, []), (0, ['--trials', '2']), (1, []), (0, ['--seeds', '1'])):
+    for number, num_trials, seed in ((0, '1', '0'), (0, '2', '0'), (1, '1', '0'), (0, '1', '1')):
         graph(world / 'data', number)
         words = [
             '--root',
@@ -171,10 +171,9 @@ def test_a_search_over_changed_data(world, monkeypatch, capsys, constants):
             '--dataset',
             'mine.npz',
             '--trials',
-            '1',
+            num_trials,
             '--seeds',
-            '0',
-            *told,
+            seed,
         ]
         monkeypatch.setattr(sys, 'argv', ['x', *words])
         node_classification_search.main()

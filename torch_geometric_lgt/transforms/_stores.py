@@ -160,9 +160,9 @@ def weighted_edges_of(
     all values of the matrix are 1.
 
     Raises:
-        ValueError: If the store has neither :obj:`edge_index` nor :obj:`adj_t`, or there are
-            weights in both places. If an id is outside the nodes, or the number of weights differs
-            from that of the edges.
+        ValueError: If the store has neither :obj:`edge_index` nor :obj:`adj_t`, or without an
+            :obj:`edge_index` has weights in both places. If an id is outside the nodes, or the
+            number of weights differs from that of the edges.
     """
     weight = store.get('edge_weight')
     name = 'adj_t' if weight is None and 'adj_t' in store else _name_of(store)

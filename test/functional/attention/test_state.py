@@ -198,10 +198,10 @@ def test_states_are_moved_to_wider_and_to_narrower_dtypes(make, x):
 
 
 def test_all_tensors_are_moved_to_another_device(x):
-    state = DIFFormerConv(6, 8, use_graph=False).attention_state(x.float()).to('meta')
+    state = KernelAttentionConv(6, 8).attention_state(x.float()).to('meta')
     tensors = {name: part for name, part in state.state_dict().items() if part.dim() > 0}
     assert {name: part.device.type for name, part in tensors.items()} == dict.fromkeys(
-        ('sums', 'maximum', 'count', 'squares', 'query_squares'), 'meta'
+        ('sums', 'maximum', 'count', 'squares', 'query_squares', 'projection'), 'meta'
     )
 
 

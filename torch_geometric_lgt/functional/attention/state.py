@@ -407,24 +407,28 @@ class AttentionState:
         maximum = self.maximum.clamp(min=floor).to(sums.device, sums.dtype)
         squares = {name: getattr(self, name).to(sums.device, sums.dtype) for name in SQUARES}
         count = self.count.to(sums.device)
-        return self._marked(sums=sums, maximum=maximum, count=count, **squares)
+        state = self._marked(sums=sums, maximum=maximum, count=count, **squares)
+        if self.projection is not None:
+            state.projection = self.projection.to(sums.device, sums.dtype)
+        return state
 
     def state_dict(self) -> dict[str, Tensor]:
-        r"""Returns all attributes as tensors by name, for any checkpoint format. The state of a
-        layer with random features also has their random vectors, :obj:`projection`.
+        r"""Returns all attributes as tensors by name, for any checkpoint format, and the random
+        vectors :obj:`projection` of the keys of a layer, else an empty tensor.
         :meth:`from_state_dict` makes the state again.
 
         Example:
             >>> import torch
             >>> from torch_geometric_lgt.functional import AttentionState
             >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
-            >>> sorted(AttentionState.from_keys(k, v, 'relu').state_dict())
-            ['count', 'maximum', 'query_squares', 'rank', 'samples', 'squares', 'sums']
+            >>> sorted(AttentionState.from_keys(k, v, 'relu').state_dict())[:4]
+            ['count', 'maximum', 'projection', 'query_squares']
         """
         numbers = {'rank': self.rank, 'samples': self.samples}
         whole = {name: torch.tensor(number, device='cpu') for name, number in numbers.items()}
-        noted = {} if self.projection is None else {'projection': self.projection}
-        return {name: getattr(self, name) for name in TENSORS} | whole | noted
+        projection = self.sums.new_empty(0, 0) if self.projection is None else self.projection
+        tensors = {name: getattr(self, name) for name in TENSORS}
+        return tensors | whole | {'projection': projection}
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> 'AttentionState':
@@ -441,7 +445,7 @@ class AttentionState:
             >>> AttentionState.from_state_dict(state.state_dict())
             AttentionState(graphs=1, heads=1, features=2, channels=1, rank=1)
         """
-        missing = {*TENSORS, 'rank', 'samples'} - set(state)
+        missing = {*TENSORS, 'rank', 'samples', 'projection'} - set(state)
         if missing:
             raise ValueError(f"'state' lacks {sorted(missing)}; pass what 'state_dict' returned")
         made = cls(
@@ -449,7 +453,7 @@ class AttentionState:
             rank=int(state['rank']),
             samples=int(state['samples']),
         )
-        made.projection = state.get('projection')
+        made.projection = state['projection'] if state['projection'].numel() > 0 else None
         return made
 
     def save(self, path: str | os.PathLike[str]) -> None:

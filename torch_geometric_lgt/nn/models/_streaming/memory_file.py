@@ -15,7 +15,7 @@ from torch_geometric_lgt.nn.models._streaming.key_state import key_state
 from torch_geometric_lgt.nn.models._streaming.keys import plain_settings
 
 KIND = 'attention_memory'
-STATE = (*TENSORS, 'rank', 'samples')
+STATE = (*TENSORS, 'rank', 'samples', 'projection')
 NAMED = 3
 REBUILD = 'build the memory again and save it'
 ADVICE = 'pass the model of the memory, or build the memory again'
@@ -34,8 +34,7 @@ def write_memory(
     tensors = {'settings': torch.tensor(list(settings), dtype=torch.uint8, device='cpu')}
     for index, (conv, x, draws, state) in enumerate(zip(convs, inputs, noise, states, strict=True)):
         layer = {f'conv.{name}': value for name, value in conv.state_dict().items()}
-        sums = state.state_dict()  # the layer has the random vectors of a state, too
-        layer |= {f'state.{name}': sums[name] for name in STATE}
+        layer |= {f'state.{name}': value for name, value in state.state_dict().items()}
         layer |= {'input': x} if draws is None else {'input': x, 'noise': draws}
         tensors |= {f'{index}.{name}': value for name, value in layer.items()}
     write_tensors(path, tensors, KIND)
@@ -124,9 +123,7 @@ def _check_settings(settings: Tensor, convs: ModuleList, path: str | os.PathLike
 def _check_state(state: dict[str, Tensor], empty: AttentionState) -> None:
     r"""Raises a ValueError unless the tensors of a :obj:`state` have the dtypes, shapes, rank and
     samples of the state that the layer builds of no node."""
-    expected_state = empty.state_dict()
-    for name in STATE:
-        tensor = expected_state[name]
+    for name, tensor in empty.state_dict().items():
         expected = tensor.dtype, tuple(tensor.shape)
         actual = state[name].dtype, tuple(state[name].shape)
         if expected != actual or (name in ('rank', 'samples') and int(state[name]) != int(tensor)):
