@@ -89,8 +89,7 @@ class KernelLayer(AttentionLayer):
     def random_projection(self) -> Tensor | None:
         r"""Returns the random vectors ``[M, C]`` of the feature map, or :obj:`None` for a map that
         has none or must be called."""
-        phi = self._read_feature_map
-        return None if phi is None else phi.projection
+        return getattr(self._read_feature_map, 'projection', None)
 
     @property
     def _sampling(self) -> bool:
@@ -212,11 +211,12 @@ class KernelLayer(AttentionLayer):
         noise: Tensor | None = None,
         position: Tensor | None = None,
     ) -> AttentionState:
-        keys = self._keys(self._key_input(x, position), self._read_feature_map, mask, noise)
+        phi = self._read_feature_map
+        keys = self._keys(self._key_input(x, position), phi, mask, noise)
         state = build_state(keys, self._value_input(x), nodes)
         state.has_noise = noise is not None
-        if self.random_projection is not None and not is_tracing():
-            state.projection = self.random_projection.clone()  # it is drawn anew in place
+        if phi is not None and phi.projection is not None and not is_tracing():
+            state.projection = phi.projection.clone()  # it is drawn anew in place
         return state
 
     def _attend(
@@ -253,7 +253,7 @@ class KernelLayer(AttentionLayer):
         if state is not None:
             targets = self._targets(state, x_src, x_dst, batch, batch_size)
             check_mode('state', state, self._sampling)
-            check_projection('state', state, self.random_projection)
+            check_projection('state', state, None if phi is None else phi.projection)
             return read_state(state, queries, targets).to(x_dst.dtype)
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)

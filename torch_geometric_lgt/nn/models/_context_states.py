@@ -92,15 +92,16 @@ def state_of_all_keys(
     state = with_state(attention).attention_state(keys, batch, context.batch_size)
     if context.process_group is not None:
         state = state.all_reduce(context.process_group)
-    if context.states is None:
-        return state
-    other = context.states[number]
-    fix = '; give states that attention_memory of this model builds'
-    check_mergeable(f'states[{number}]', other, state, fix)
-    device, dtype = state.sums.device, state.sums.dtype
-    if other.sums.device != device:  # the device lacks the double precision of a memory
-        state = state.to(other.sums.device)
-    return other.merge(state).to(device, dtype)
+    if context.states is not None:
+        other = context.states[number]
+        fix = '; give states that attention_memory of this model builds'
+        check_mergeable(f'states[{number}]', other, state, fix)
+        device, dtype = state.sums.device, state.sums.dtype
+        if other.sums.device != device:  # the device lacks the double precision of a memory
+            state = state.to(other.sums.device)
+        state = other.merge(state).to(device, dtype)
+    state.projection = None  # that of the layer, with which check_context has compared the states
+    return state
 
 
 def with_state(attention: Any) -> Any:
