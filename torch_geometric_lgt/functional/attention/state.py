@@ -24,6 +24,7 @@ from torch_geometric_lgt.functional.segment import Segments, segments
 from torch_geometric_lgt.functional.tensor_inputs import kernel_input, value_input
 
 TENSORS = ('sums', 'maximum', 'squares', 'count', 'query_squares')
+ENTRIES = (*TENSORS, 'rank', 'samples', 'projection')  # of a state dict
 SQUARES = ('squares', 'query_squares')
 ROUNDINGS = 64  # differences of sums below so many roundings are none
 
@@ -445,7 +446,7 @@ class AttentionState:
             >>> AttentionState.from_state_dict(state.state_dict())
             AttentionState(graphs=1, heads=1, features=2, channels=1, rank=1)
         """
-        missing = {*TENSORS, 'rank', 'samples', 'projection'} - set(state)
+        missing = {*ENTRIES} - set(state)
         if missing:
             raise ValueError(f"'state' lacks {sorted(missing)}; pass what 'state_dict' returned")
         made = cls(

@@ -9,13 +9,12 @@ from torch.nn import ModuleList
 
 from torch_geometric_lgt._io import raw_bytes, read_tensors, write_tensors
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.attention.state import TENSORS
+from torch_geometric_lgt.functional.attention.state import ENTRIES
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._streaming.key_state import key_state
 from torch_geometric_lgt.nn.models._streaming.keys import plain_settings
 
 KIND = 'attention_memory'
-STATE = (*TENSORS, 'rank', 'samples', 'projection')
 NAMED = 3
 REBUILD = 'build the memory again and save it'
 ADVICE = 'pass the model of the memory, or build the memory again'
@@ -62,7 +61,7 @@ def read_memory(
     states = []
     for index, conv in enumerate(convs):
         parameters = {name: tensors[f'{index}.conv.{name}'] for name in conv.state_dict()}
-        state = {name: tensors[f'{index}.state.{name}'] for name in STATE}
+        state = {name: tensors[f'{index}.state.{name}'] for name in ENTRIES}
         try:
             conv.load_state_dict(parameters)
             conv.train(noise[index] is not None)
